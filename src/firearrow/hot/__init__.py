@@ -1,0 +1,154 @@
+"""The code that runs per message: compiled where there is a compiler, plain Python elsewhere.
+
+`reference/` is the specification and is written to be read; `native/` holds the same functions in
+Cython, file by file, and a parity suite runs both on the same generated input. Nothing else in
+FireArrow is compiled. Import the names from here; never from a twin.
+
+The choice is made once, at import. ``FIREARROW_HOT=native`` or ``=reference`` decides; without it
+the compiled twin is taken if it is there. `KIND` says which one it was.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def choose(environ: Mapping[str, str]) -> str:
+    """Which twin the environment asks for; falls back only when nobody asked."""
+    wanted = environ.get("FIREARROW_HOT", "")
+    if wanted not in {"", "native", "reference"}:
+        raise ImportError(f"FIREARROW_HOT={wanted!r}: use 'native' or 'reference', or unset it")
+    if wanted != "reference":
+        try:
+            importlib.import_module("firearrow.hot.native")
+        except ImportError as error:
+            if wanted == "native":
+                raise ImportError(
+                    "FIREARROW_HOT=native, but the compiled module is not here: install with a C "
+                    "compiler present (pip install -e .), or unset FIREARROW_HOT"
+                ) from error
+        else:
+            return "native"
+    return "reference"
+
+
+KIND: Final = choose(os.environ)
+
+# For type checkers the specification is the interface; a test compares the twins' signatures.
+if TYPE_CHECKING or KIND == "reference":
+    from firearrow.hot.reference import (
+        Command,
+        Derived,
+        Gathered,
+        KeyTable,
+        LogWriter,
+        QueueTail,
+        Record,
+        Scan,
+        ScannedRecord,
+        SendPath,
+        Served,
+        StoreMessage,
+        TopicGate,
+        check_run,
+        crc31,
+        decode_frames,
+        decode_properties,
+        decode_record,
+        derive_records,
+        encode_frame,
+        encode_head,
+        encode_properties,
+        encode_record,
+        encode_unique_key,
+        gather_entries,
+        java_hash,
+        key_hash,
+        offset_message_id,
+        parse_offset_message_id,
+        parse_unique_key,
+        queue_key,
+        scan_records,
+        serve_syncs,
+        write_record,
+    )
+else:
+    from firearrow.hot.native import (
+        Command,
+        Derived,
+        Gathered,
+        KeyTable,
+        LogWriter,
+        QueueTail,
+        Record,
+        Scan,
+        ScannedRecord,
+        SendPath,
+        Served,
+        StoreMessage,
+        TopicGate,
+        check_run,
+        crc31,
+        decode_frames,
+        decode_properties,
+        decode_record,
+        derive_records,
+        encode_frame,
+        encode_head,
+        encode_properties,
+        encode_record,
+        encode_unique_key,
+        gather_entries,
+        java_hash,
+        key_hash,
+        offset_message_id,
+        parse_offset_message_id,
+        parse_unique_key,
+        queue_key,
+        scan_records,
+        serve_syncs,
+        write_record,
+    )
+
+__all__ = [
+    "KIND",
+    "Command",
+    "Derived",
+    "Gathered",
+    "KeyTable",
+    "LogWriter",
+    "QueueTail",
+    "Record",
+    "Scan",
+    "ScannedRecord",
+    "SendPath",
+    "Served",
+    "StoreMessage",
+    "TopicGate",
+    "check_run",
+    "crc31",
+    "decode_frames",
+    "decode_properties",
+    "decode_record",
+    "derive_records",
+    "encode_frame",
+    "encode_head",
+    "encode_properties",
+    "encode_record",
+    "encode_unique_key",
+    "gather_entries",
+    "java_hash",
+    "key_hash",
+    "offset_message_id",
+    "parse_offset_message_id",
+    "parse_unique_key",
+    "queue_key",
+    "scan_records",
+    "serve_syncs",
+    "write_record",
+]

@@ -1,0 +1,71 @@
+"""The compiled twins of `firearrow.hot.reference`; see there for what the functions do."""
+
+from firearrow.hot.layout import Derived, Gathered, Scan, ScannedRecord
+from firearrow.hot.native.commands import Command, encode_frame, encode_head
+from firearrow.hot.native.frames import decode_frames
+from firearrow.hot.native.keys import KeyTable
+from firearrow.hot.native.queues import (
+    QueueTail,
+    check_run,
+    derive_records,
+    gather_entries,
+    key_hash,
+    queue_key,
+)
+from firearrow.hot.native.records import (
+    Record,
+    decode_record,
+    encode_record,
+    scan_records,
+    write_record,
+)
+from firearrow.hot.native.sending import SendPath, Served, TopicGate
+from firearrow.hot.native.syncing import serve_syncs
+from firearrow.hot.native.text import (
+    crc31,
+    decode_properties,
+    encode_properties,
+    encode_unique_key,
+    java_hash,
+    offset_message_id,
+    parse_offset_message_id,
+    parse_unique_key,
+)
+from firearrow.hot.native.writing import LogWriter, StoreMessage
+
+__all__ = [
+    "Command",
+    "Derived",
+    "Gathered",
+    "KeyTable",
+    "LogWriter",
+    "QueueTail",
+    "Record",
+    "Scan",
+    "ScannedRecord",
+    "SendPath",
+    "Served",
+    "StoreMessage",
+    "TopicGate",
+    "check_run",
+    "crc31",
+    "decode_frames",
+    "decode_properties",
+    "decode_record",
+    "derive_records",
+    "encode_frame",
+    "encode_head",
+    "encode_properties",
+    "encode_record",
+    "encode_unique_key",
+    "gather_entries",
+    "java_hash",
+    "key_hash",
+    "offset_message_id",
+    "parse_offset_message_id",
+    "parse_unique_key",
+    "queue_key",
+    "scan_records",
+    "serve_syncs",
+    "write_record",
+]

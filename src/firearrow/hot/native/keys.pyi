@@ -1,0 +1,3 @@
+from firearrow.hot.reference.keys import (
+    KeyTable as KeyTable,
+)

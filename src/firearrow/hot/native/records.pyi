@@ -1,0 +1,15 @@
+from firearrow.hot.reference.records import (
+    Record as Record,
+)
+from firearrow.hot.reference.records import (
+    decode_record as decode_record,
+)
+from firearrow.hot.reference.records import (
+    encode_record as encode_record,
+)
+from firearrow.hot.reference.records import (
+    scan_records as scan_records,
+)
+from firearrow.hot.reference.records import (
+    write_record as write_record,
+)

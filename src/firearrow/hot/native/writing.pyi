@@ -1,0 +1,6 @@
+from firearrow.hot.reference.writing import (
+    LogWriter as LogWriter,
+)
+from firearrow.hot.reference.writing import (
+    StoreMessage as StoreMessage,
+)

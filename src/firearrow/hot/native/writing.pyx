@@ -1,0 +1,118 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=True
+"""Compiled twin of `firearrow.hot.reference.writing`, where the rules are."""
+
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from libc.stdint cimport int64_t, uint8_t
+from libc.string cimport memchr
+
+from firearrow.hot.native.queues cimport QueueTail
+from firearrow.hot.native.records cimport write_raw
+
+from firearrow.hot.layout import LOOPBACK_HOST
+from firearrow.hot.reference import writing as _reference
+
+cdef bytes _LOOPBACK = LOOPBACK_HOST
+
+
+cdef class StoreMessage:
+    def __init__(
+        self,
+        str topic not None,
+        int queue_id,
+        bytes body not None,
+        bytes properties not None=b"",
+        *,
+        int flag=0,
+        int sys_flag=0,
+        int64_t born_timestamp=0,
+        bytes born_host not None=_LOOPBACK,
+        bytes store_host=None,
+        int reconsume_times=0,
+        int64_t prepared_offset=0,
+    ):
+        cdef Py_ssize_t born_bytes = PyBytes_GET_SIZE(born_host)
+        cdef Py_ssize_t store_bytes = PyBytes_GET_SIZE(store_host) if store_host else 8
+        if (born_bytes != 8 and born_bytes != 20) or (store_bytes != 8 and store_bytes != 20):
+            raise ValueError("a host is 4 or 16 bytes of IP and 4 of port")
+        self.topic = topic
+        self.queue_id = queue_id
+        self.body = body
+        self.properties = properties
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.born_timestamp = born_timestamp
+        self.born_host = born_host
+        self.store_host = store_host
+        self.reconsume_times = reconsume_times
+        self.prepared_offset = prepared_offset
+        self.physical_offset = self.queue_offset = -1
+        self.store_timestamp = self.size = 0
+
+    def __repr__(self):
+        return _reference.StoreMessage.__repr__(self)
+
+
+cdef class LogWriter:
+    def __init__(self, bytes store_host not None, body_bytes_max):
+        self.store_host = store_host
+        self.body_bytes_max = body_bytes_max
+        self.start = self.position = self.room = 0
+
+    def __dealloc__(self):
+        if self._open:
+            PyBuffer_Release(&self._view)
+
+    def open(self, buffer, *, start, position, room):
+        self.close()
+        PyObject_GetBuffer(buffer, &self._view, PyBUF_WRITABLE)
+        self._open = True
+        assert 0 <= position <= self._view.len
+        assert room <= self._view.len
+        self.start = start
+        self.position = position
+        self.room = room
+
+    def close(self):
+        self.room = 0
+        if self._open:
+            self._open = False
+            PyBuffer_Release(&self._view)
+
+    cpdef int64_t append(
+        self, StoreMessage message, QueueTail queue, int64_t store_timestamp
+    ) except -2:
+        cdef bytes body = message.body
+        cdef bytes properties = message.properties
+        cdef bytes host = message.store_host if message.store_host else self.store_host
+        cdef bytes born = message.born_host
+        cdef bytes topic = queue.topic_bytes
+        cdef int64_t offset = self.start + self.position
+        cdef int64_t queue_offset = 0, size
+        cdef bint counted = (message.sys_flag & 0x4) == 0
+        if PyBytes_GET_SIZE(body) > self.body_bytes_max or PyBytes_GET_SIZE(properties) > 32767 \
+                or memchr(PyBytes_AS_STRING(properties), 0, PyBytes_GET_SIZE(properties)) != NULL:
+            return -1
+        if self.room <= self.position:
+            return 0
+        if counted:
+            queue_offset = queue.next_offset
+        size = write_raw(
+            <uint8_t*>self._view.buf + self.position, self.room - self.position,
+            PyBytes_AS_STRING(topic), PyBytes_GET_SIZE(topic),
+            PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body),
+            PyBytes_AS_STRING(properties), PyBytes_GET_SIZE(properties),
+            queue.queue_id, message.flag, queue_offset, offset, message.sys_flag,
+            message.born_timestamp, PyBytes_AS_STRING(born), PyBytes_GET_SIZE(born),
+            store_timestamp, PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host),
+            message.reconsume_times, message.prepared_offset)
+        if size == 0:
+            return 0
+        self.position += size
+        if counted:
+            queue.next_offset = queue_offset + 1
+        message.physical_offset = offset
+        message.size = size
+        message.queue_offset = queue_offset
+        message.store_timestamp = store_timestamp
+        return offset + size

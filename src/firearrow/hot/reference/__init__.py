@@ -1,0 +1,71 @@
+"""The specification of `firearrow.hot`, in plain Python. `native/` must agree with it exactly."""
+
+from firearrow.hot.layout import Derived, Gathered, Scan, ScannedRecord
+from firearrow.hot.reference.commands import Command, encode_frame, encode_head
+from firearrow.hot.reference.frames import decode_frames
+from firearrow.hot.reference.keys import KeyTable
+from firearrow.hot.reference.queues import (
+    QueueTail,
+    check_run,
+    derive_records,
+    gather_entries,
+    key_hash,
+    queue_key,
+)
+from firearrow.hot.reference.records import (
+    Record,
+    decode_record,
+    encode_record,
+    scan_records,
+    write_record,
+)
+from firearrow.hot.reference.sending import SendPath, Served, TopicGate
+from firearrow.hot.reference.syncing import serve_syncs
+from firearrow.hot.reference.text import (
+    crc31,
+    decode_properties,
+    encode_properties,
+    encode_unique_key,
+    java_hash,
+    offset_message_id,
+    parse_offset_message_id,
+    parse_unique_key,
+)
+from firearrow.hot.reference.writing import LogWriter, StoreMessage
+
+__all__ = [
+    "Command",
+    "Derived",
+    "Gathered",
+    "KeyTable",
+    "LogWriter",
+    "QueueTail",
+    "Record",
+    "Scan",
+    "ScannedRecord",
+    "SendPath",
+    "Served",
+    "StoreMessage",
+    "TopicGate",
+    "check_run",
+    "crc31",
+    "decode_frames",
+    "decode_properties",
+    "decode_record",
+    "derive_records",
+    "encode_frame",
+    "encode_head",
+    "encode_properties",
+    "encode_record",
+    "encode_unique_key",
+    "gather_entries",
+    "java_hash",
+    "key_hash",
+    "offset_message_id",
+    "parse_offset_message_id",
+    "parse_unique_key",
+    "queue_key",
+    "scan_records",
+    "serve_syncs",
+    "write_record",
+]
