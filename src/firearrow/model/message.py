@@ -1,0 +1,42 @@
+"""The words of a message: property names, system flags, hosts.
+
+Property names are RocketMQ's; what each means is in its protocol. Only those that our own code
+reads or writes are listed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import struct
+from typing import Final
+
+# --- properties -----------------------------------------------------------------------------
+KEYS: Final = "KEYS"
+KEY_SEPARATOR: Final = " "
+TAGS: Final = "TAGS"
+UNIQ_KEY: Final = "UNIQ_KEY"
+WAIT: Final = "WAIT"
+DELAY: Final = "DELAY"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE_ID: Final = "REAL_QID"
+INNER_NUM: Final = "INNER_NUM"
+
+# --- system flag ----------------------------------------------------------------------------
+FLAG_COMPRESSED: Final = 0x1
+FLAG_MULTI_TAGS: Final = 0x2
+FLAG_TRANSACTION: Final = 0xC  # mask
+TRANSACTION_NONE: Final = 0x0
+TRANSACTION_PREPARED: Final = 0x4
+TRANSACTION_COMMIT: Final = 0x8
+TRANSACTION_ROLLBACK: Final = 0xC
+FLAG_NEED_UNWRAP: Final = 0x40
+FLAG_INNER_BATCH: Final = 0x80
+FLAG_COMPRESSION: Final = 0x700  # mask
+
+
+def host_bytes(address: str, port: int) -> bytes:
+    """A host as records hold it: 4 or 16 bytes of IP, 4 of port. IPv4 in IPv6 becomes IPv4."""
+    ip = ipaddress.ip_address(address)
+    if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
+        ip = ip.ipv4_mapped
+    return ip.packed + struct.pack(">i", port)
