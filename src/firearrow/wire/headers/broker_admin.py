@@ -1,0 +1,12 @@
+"""Administration of a broker itself. Settings travel as properties text in the body."""
+
+from firearrow.wire.header import Header
+
+
+class GetBrokerConfigReply(Header, frozen=True, kw_only=True):
+    version: str | None = None  # a DataVersion as JSON text
+
+
+class ViewBrokerStatsDataRequest(Header, frozen=True, kw_only=True):
+    stats_name: str
+    stats_key: str

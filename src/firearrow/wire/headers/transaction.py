@@ -1,0 +1,40 @@
+"""Ending transactions, and asking producers about open ones."""
+
+from typing import Final
+
+from msgspec import field
+
+from firearrow.wire.header import Header, Int32, Int64
+
+# Values of `commit_or_rollback`; anything else is refused.
+TRANSACTION_UNKNOWN: Final = 0
+TRANSACTION_COMMIT: Final = 8
+TRANSACTION_ROLLBACK: Final = 12
+
+
+class EndTransactionRequest(Header, frozen=True, kw_only=True):
+    topic: str | None = None
+    producer_group: str
+    tran_state_table_offset: Int64  # queue offset of the half message
+    commit_log_offset: Int64
+    commit_or_rollback: Int32
+    from_transaction_check: bool = False
+    msg_id: str
+    transaction_id: str | None = None
+
+
+class CheckTransactionStateRequest(Header, frozen=True, kw_only=True):
+    """Broker to producer, one way; the answer is an `EndTransactionRequest` with both offsets."""
+
+    topic: str | None = None
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    broker_name: str | None = field(name="bname", default=None)
+
+
+class ResumeCheckHalfMessageRequest(Header, frozen=True, kw_only=True):
+    topic: str | None = None
+    msg_id: str | None = None
