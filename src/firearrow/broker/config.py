@@ -1,0 +1,66 @@
+"""Settings of a broker: RocketMQ's keys and defaults, those of its store included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path  # noqa: TC003 - settings are read by their annotations
+
+from firearrow.base.config import setting
+from firearrow.net.tls import TlsMode
+from firearrow.store.config import StoreConfig
+
+
+class BrokerRole(StrEnum):
+    ASYNC_MASTER = "async_master"
+    SYNC_MASTER = "sync_master"
+    SLAVE = "slave"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig(StoreConfig):
+    broker_cluster_name: str = setting("DefaultCluster")
+    broker_name: str = setting("broker-a")
+    broker_id: int = setting(0, least=0)
+    broker_role: BrokerRole = setting(BrokerRole.ASYNC_MASTER)
+    broker_permission: int = setting(6, least=0, most=7, remote=True)
+    namesrv_addr: str = setting("")  # host:port, several separated by semicolons
+    listen_port: int = setting(10911, least=0, most=65535)
+    bind_address: str = setting("127.0.0.1")  # Apache: all interfaces
+    broker_ip1: str | None = setting(None, key="brokerIP1")  # what clients are told; else the bind
+    ha_listen_port: int = setting(0, least=0, most=65535)  # 0: the port above the broker's
+    broker_config_path: Path | None = setting(None)
+    region_id: str = setting("DefaultRegion")
+    trace_on: bool = setting(default=True)
+
+    auto_create_topic_enable: bool = setting(default=True, remote=True)
+    default_topic_queue_nums: int = setting(8, least=1, remote=True)
+    auto_create_subscription_group: bool = setting(default=True, remote=True)
+    cluster_topic_enable: bool = setting(default=True)
+    broker_topic_enable: bool = setting(default=True)
+    trace_topic_enable: bool = setting(default=False)
+    msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC")
+    store_reply_message_enable: bool = setting(default=True, remote=True)
+    reject_transaction_message: bool = setting(default=False, remote=True)
+    enable_property_filter: bool = setting(default=False)
+
+    long_polling_enable: bool = setting(default=True, remote=True)
+    short_polling_time_mills: int = setting(1_000, least=1, remote=True)
+    lite_pull_message_enable: bool = setting(default=True, remote=True)
+    slave_read_enable: bool = setting(default=False, remote=True)
+    sync_flush_timeout: int = setting(5_000, least=1, remote=True)
+    held_pulls_max: int = setting(100_000, least=1)  # ours; Apache has no limit
+
+    flush_consumer_offset_interval: int = setting(5_000, least=10)
+    flush_delay_offset_interval: int = setting(10_000, least=10)
+    register_name_server_period: int = setting(30_000, least=10_000, most=60_000)
+    register_broker_timeout_mills: int = setting(24_000, least=1)
+    use_server_side_reset_offset: bool = setting(default=True, remote=True)
+    channel_expired_timeout: int = setting(120_000, least=1_000)
+
+    connections_max: int = setting(16_384, least=1, most=1_000_000)
+    tls_server_mode: TlsMode = setting(TlsMode.PERMISSIVE, key="tls.server.mode")
+    tls_server_cert_path: Path | None = setting(None, key="tls.server.certPath")
+    tls_server_key_path: Path | None = setting(None, key="tls.server.keyPath")
+    tls_server_trust_cert_path: Path | None = setting(None, key="tls.server.trustCertPath")
+    tls_test_mode_enable: bool = setting(default=True, key="tls.test.mode.enable")

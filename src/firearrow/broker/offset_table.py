@@ -1,0 +1,133 @@
+"""How far groups have consumed: the offset that each will read next, by topic, group and queue.
+
+A reset that an administrator asks for is pending until the next pull of that queue: the pull is
+told where to go on, and commits that were under way in between count for nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from firearrow.model.topic import DataVersion
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from firearrow.base.runtime import Clock
+
+    Matches = Callable[[tuple[str, str]], bool]
+
+COMMITS_PER_VERSION: Final = 500
+BROADCAST_SUFFIX: Final = "@broadcast"
+
+
+class OffsetTable:
+    """Committed offsets, and offsets that were pulled but not committed yet."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._committed: dict[tuple[str, str], dict[int, int]] = {}
+        self._pulled: dict[tuple[str, str], dict[int, int]] = {}
+        self._resets: dict[tuple[str, str], dict[int, int]] = {}
+        self._commits = 0
+        self.version = DataVersion()
+        self.changed = False  # since somebody last took it off
+
+    def load(self, table: Mapping[str, Mapping[int, int]], version: DataVersion | None) -> None:
+        """Keys are ``topic@group``; the topic ends at the first ``@``, a group may have more."""
+        for key, offsets in table.items():
+            topic, at, group = key.partition("@")
+            if at:
+                self._committed[topic, group] = dict(offsets)
+        self.version = version or DataVersion()
+
+    def snapshot(self) -> dict[str, dict[int, int]]:
+        return {
+            f"{topic}@{group}": dict(offsets) for (topic, group), offsets in self._committed.items()
+        }
+
+    # --- committing -------------------------------------------------------------------------
+
+    def commit(self, topic: str, group: str, queue_id: int, offset: int) -> bool:
+        """Note how far a group is; any value counts, also a smaller one.
+
+        False if a reset is pending and the commit was ignored.
+        """
+        if queue_id in self._resets.get((topic, group), ()):
+            return False
+        self._committed.setdefault((topic, group), {})[queue_id] = offset
+        self._note_commit()
+        return True
+
+    def _note_commit(self) -> None:
+        self.changed = True
+        self._commits += 1
+        if self._commits % COMMITS_PER_VERSION == 0:
+            self.version = self.version.next_version(self._clock.now_ms())
+
+    def committed(self, topic: str, group: str, queue_id: int) -> int:
+        """The offset to be read next; -1 if nothing was ever committed."""
+        pending = self._resets.get((topic, group))
+        if pending is not None and queue_id in pending:
+            return pending[queue_id]
+        return self._committed.get((topic, group), {}).get(queue_id, -1)
+
+    def note_pull(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        self._pulled.setdefault((topic, group), {})[queue_id] = offset
+
+    def pulled(self, topic: str, group: str, queue_id: int) -> int:
+        return self._pulled.get((topic, group), {}).get(queue_id, -1)
+
+    # --- resets -----------------------------------------------------------------------------
+
+    def reset(self, topic: str, group: str, queue_id: int, offset: int) -> None:
+        """Have the next pull go on here; the new offset counts as committed at once."""
+        self._resets.setdefault((topic, group), {})[queue_id] = offset
+        self._committed.setdefault((topic, group), {})[queue_id] = offset
+        self._note_commit()
+
+    def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
+        """The pending reset of a queue, once."""
+        pending = self._resets.get((topic, group))
+        if pending is None or queue_id not in pending:
+            return None
+        offset = pending.pop(queue_id)
+        if not pending:
+            del self._resets[topic, group]
+        return offset
+
+    # --- whole groups and topics ------------------------------------------------------------
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Groups that have committed something in a topic; broadcasting ones by their own name."""
+        return [
+            group
+            for name, group in self._committed
+            if name == topic and not group.endswith(BROADCAST_SUFFIX)
+        ]
+
+    def topics_of(self, group: str) -> list[str]:
+        return [topic for topic, name in self._committed if name == group]
+
+    def offsets(self, topic: str, group: str) -> dict[int, int]:
+        return dict(self._committed.get((topic, group), {}))
+
+    def clone(self, source: str, target: str, topics: Iterable[str]) -> None:
+        """Give a group the offsets of another."""
+        for topic in topics:
+            offsets = self._committed.get((topic, source))
+            if offsets:
+                self._committed[topic, target] = dict(offsets)
+                self._note_commit()
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove(lambda key: key[0] == topic)
+
+    def remove_group(self, group: str) -> None:
+        self._remove(lambda key: key[1] == group)
+
+    def _remove(self, matches: Matches) -> None:
+        for table in (self._committed, self._pulled, self._resets):
+            for key in [key for key in table if matches(key)]:
+                del table[key]
+                self.changed = True

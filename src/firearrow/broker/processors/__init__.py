@@ -1,0 +1,1 @@
+"""Requests by family. `request_table.py` names every one of them."""

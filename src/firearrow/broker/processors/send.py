@@ -1,0 +1,366 @@
+"""Sending: checks in RocketMQ's order, then the store, then an answer when it is safe."""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from firearrow.broker.express import ExpressLane, born_host_of
+from firearrow.hot import StoreMessage, decode_properties, encode_unique_key, offset_message_id
+from firearrow.model.errors import (
+    BrokerError,
+    InvalidParameter,
+    MessageIllegal,
+    NoPermission,
+    ResponseCode,
+    ServerFailed,
+    SubscriptionGroupNotFound,
+    TopicNotFound,
+)
+from firearrow.model.message import (
+    DELAY,
+    FLAG_TRANSACTION,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    UNIQ_KEY,
+    WAIT,
+)
+from firearrow.model.topic import (
+    AUTO_CREATE_TOPIC,
+    NO_SEND_TOPICS,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TOPIC_CHARS_MAX,
+    Perm,
+    TopicConfig,
+    check_topic_name,
+    dlq_topic,
+    is_retry_topic,
+)
+from firearrow.wire import headers
+from firearrow.wire.codes import Flag, RequestCode
+from firearrow.wire.command import Command, reply_to
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from firearrow.broker.state import BrokerState
+    from firearrow.net.connection import Connection
+
+TRAN_MSG: Final = "TRAN_MSG"
+TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+VERSION_3_4_9: Final = 121  # from here on a client's own retry limit counts
+DLQ_QUEUES: Final = 1
+
+# One message of a batch; the broker works out the CRC itself:
+#
+#   | size 4 | magic 4 | crc 4 | flag 4 | body length 4, body | properties length 2, properties |
+_BATCH_HEAD: Final = struct.Struct(">iiiii")
+_PROPERTIES_LENGTH: Final = struct.Struct(">h")
+_BATCH_BYTES_MIN: Final = _BATCH_HEAD.size + _PROPERTIES_LENGTH.size
+_V1_CODES: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
+
+
+@dataclass(slots=True)
+class Sent:
+    """One send request, taken apart."""
+
+    command: Command
+    connection: Connection
+    asked: headers.SendMessageRequest
+    queue_id: int
+    properties: dict[str, str]
+    is_first: bool  # it made its topic
+
+    def message(
+        self, topic: str, queue_id: int, body: bytes, properties: bytes, flag: int
+    ) -> StoreMessage:
+        return StoreMessage(
+            topic,
+            queue_id,
+            body,
+            properties,
+            flag=flag,
+            sys_flag=self.asked.sys_flag & ~FLAG_TRANSACTION,
+            born_timestamp=self.asked.born_timestamp,
+            born_host=born_host_of(self.connection),
+            reconsume_times=self.asked.reconsume_times,
+        )
+
+
+class SendProcessor:
+    """Answers SEND_MESSAGE in its three forms."""
+
+    def __init__(self, state: BrokerState) -> None:
+        self._state = state
+        config = state.config
+        self._reply_extra = {
+            "MSG_REGION": config.region_id,
+            "TRACE_ON": "true" if config.trace_on else "false",
+        }
+        # What every message gets, for tools, traces and replies to requests.
+        self._added = {**self._reply_extra, "CLUSTER": config.broker_cluster_name}
+        self._counter = 0
+        self.express = ExpressLane(
+            state.store,
+            state.statistics,
+            state.disk_waits,
+            added=self._added,
+            reply=self._reply_extra,
+        )
+
+    def handle_send(
+        self, command: Command, connection: Connection
+    ) -> Command | Awaitable[Command | None] | None:
+        """Store what a producer sent; the answer may come later, when it is on disk."""
+        try:
+            return self._send(command, connection)
+        except BrokerError as error:
+            return self._refused(command, error)
+
+    def _refused(self, command: Command, error: BrokerError) -> Command:
+        self._state.statistics.put_failures += 1
+        reply = reply_to(command, error.code, remark=str(error))
+        reply.ext = dict(self._reply_extra)
+        return reply
+
+    def _send(
+        self, command: Command, connection: Connection
+    ) -> Command | Awaitable[Command | None] | None:
+        asked = parse_send(command)
+        known = self._state.topics.get(asked.topic)
+        topic = self._topic_for(asked, connection, known)
+        queue_id = asked.queue_id
+        if queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
+            raise InvalidParameter(
+                f"queue {queue_id} of topic {asked.topic} does not exist: it has "
+                f"{topic.write_queue_nums} write queues and {topic.read_queue_nums} read queues"
+            )
+        if queue_id < 0:
+            queue_id = random.randrange(max(1, topic.write_queue_nums))
+        properties = decode_properties(asked.properties or "")
+        properties.pop("POP_CK", None)
+        sent = Sent(command, connection, asked, queue_id, properties, is_first=known is None)
+        if asked.batch:
+            return self._store(sent, self._batch(sent))
+        message = self._single(sent)
+        reply = self._store(sent, [message])
+        self.express.open_gate(topic, message)
+        return reply
+
+    # --- the topic --------------------------------------------------------------------------
+
+    def _topic_for(
+        self,
+        asked: headers.SendMessageRequest,
+        connection: Connection,
+        topic: TopicConfig | None,
+    ) -> TopicConfig:
+        state = self._state
+        if not state.config.broker_permission & Perm.WRITE and (topic is None or topic.order):
+            raise NoPermission(f"broker {state.config.broker_name} does not take messages")
+        if topic is None and (reason := check_topic_name(asked.topic)) is not None:
+            raise InvalidParameter(reason)
+        if asked.topic in NO_SEND_TOPICS:
+            raise NoPermission(f"sending to topic {asked.topic} is forbidden: it is the broker's")
+        # The switch is for the usual example; another topic that lets others inherit always counts.
+        if topic is None and (
+            state.config.auto_create_topic_enable or asked.default_topic != AUTO_CREATE_TOPIC
+        ):
+            topic = state.topics.create_on_send(
+                asked.topic, asked.default_topic, asked.default_topic_queue_nums
+            )
+        if topic is None and is_retry_topic(asked.topic):
+            topic = state.topics.ensure(asked.topic, 1)
+        if topic is None:
+            raise TopicNotFound(
+                f"topic {asked.topic} does not exist on broker {state.config.broker_name}: create "
+                f"it, or set autoCreateTopicEnable (asked by {connection.peer})"
+            )
+        return topic
+
+    # --- messages ---------------------------------------------------------------------------
+
+    def _single(self, sent: Sent) -> StoreMessage:
+        properties, topic, queue_id = sent.properties, sent.asked.topic, sent.queue_id
+        if properties.get(TRAN_MSG, "").lower() == "true":
+            raise NoPermission(
+                f"broker {self._state.config.broker_name} does not take transactional messages"
+            )
+        if not sent.command.body:
+            raise MessageIllegal("the message has no body")
+        if not properties.get(UNIQ_KEY):
+            properties[UNIQ_KEY] = self._unique_key()
+        properties.update(self._added)
+        if is_retry_topic(topic):
+            topic, queue_id = self._retried(sent)
+        if any(name in properties for name in TIMER_PROPERTIES) and not properties.get(DELAY):
+            raise ServerFailed("messages with a delivery time of their own are not enabled here")
+        topic, queue_id = park_if_delayed(self._state, topic, queue_id, properties)
+        stored = properties_bytes(properties)
+        return sent.message(topic, queue_id, sent.command.body, stored, sent.asked.flag)
+
+    def _retried(self, sent: Sent) -> tuple[str, int]:
+        """A consumer sent a message back as an ordinary one: retry it once more, or give it up."""
+        asked = sent.asked
+        group_name = asked.topic.removeprefix(RETRY_PREFIX)
+        group = self._state.groups.find(group_name)
+        if group is None:
+            raise SubscriptionGroupNotFound(f"group {group_name} does not exist; create it")
+        limit = group.retry_max_times
+        if sent.command.version >= VERSION_3_4_9 and asked.max_reconsume_times is not None:
+            limit = asked.max_reconsume_times
+        if asked.reconsume_times > limit or self._state.locks.has_locks(group_name):
+            sent.properties.pop(DELAY, None)
+            return self._state.topics.ensure(dlq_topic(group_name), DLQ_QUEUES).topic_name, 0
+        return asked.topic, sent.queue_id
+
+    def _batch(self, sent: Sent) -> list[StoreMessage]:
+        topic, body = sent.asked.topic, sent.command.body
+        if len(topic) > TOPIC_CHARS_MAX:
+            raise MessageIllegal(f"a batch to a topic of {len(topic)} characters; 127 at most")
+        if is_retry_topic(topic):
+            raise MessageIllegal("a batch cannot go to a retry topic")
+        if len(body) > self._state.config.max_message_size:
+            raise ServerFailed(
+                f"batch of {len(body)} bytes; the limit is "
+                f"{self._state.config.max_message_size} (maxMessageSize)"
+            )
+        if DELAY in sent.properties or TRAN_MSG in sent.properties:
+            raise MessageIllegal("a batch cannot be delayed or part of a transaction")
+        # The last of two properties with one name counts. Each message keeps what is its own, above
+        # all its id: 5.3.3 writes that of the request over it, so that no message of a batch can be
+        # found by the id its producer was told.
+        first, last = properties_bytes(sent.properties), properties_bytes(self._added)
+        messages = [
+            sent.message(topic, sent.queue_id, content, first + with_end(own) + last, flag)
+            for flag, content, own in split_batch(body)
+        ]
+        if not messages:
+            raise MessageIllegal("the batch is empty")
+        return messages
+
+    def _unique_key(self) -> str:
+        """An id for a producer that gave none: place and moment, and a counter."""
+        self._counter += 1
+        host = self._state.store_host
+        now_ms = self._state.clock.now_ms()
+        return encode_unique_key(host[:-4], 0, 0x46415252, now_ms & 0x7FFFFFFF, self._counter)
+
+    # --- storing and answering --------------------------------------------------------------
+
+    def _store(
+        self, sent: Sent, messages: list[StoreMessage]
+    ) -> Command | Awaitable[Command | None] | None:
+        store, connection = self._state.store, sent.connection
+        end = store.put(messages[0]) if len(messages) == 1 else store.put_batch(messages)
+        self._count(sent.asked.topic, messages)
+        if sent.command.flag & Flag.ONEWAY:
+            return None
+        reply = self._stored(sent, messages)
+        waits = store.waits_for_disk and sent.properties.get(WAIT, "").lower() != "false"
+        if sent.is_first:
+            return self._after_registration(reply, end if waits else 0)
+        if not waits:
+            return reply
+        connection.begin()
+
+        def tell(on_disk: bool) -> None:  # noqa: FBT001
+            if not on_disk:
+                reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
+            connection.send_soon(reply)
+            connection.finish()
+
+        self._state.disk_waits.answer_when_stored(end, tell)
+        return None
+
+    async def _after_registration(self, reply: Command, end: int) -> Command:
+        """Name servers hear of a topic before its first producer does, who asks them next."""
+        await self._state.registration.registered()
+        await self._state.store.wait_flushed(end)
+        return reply
+
+    def _stored(self, sent: Sent, messages: list[StoreMessage]) -> Command:
+        host = self._state.store_host
+        ip, port = host[:-4], int.from_bytes(host[-4:], "big")
+        reply = reply_to(sent.command)
+        reply.ext = {
+            **self._reply_extra,
+            "msgId": ",".join(offset_message_id(ip, port, m.physical_offset) for m in messages),
+            "queueId": str(sent.queue_id),
+            "queueOffset": str(messages[0].queue_offset),
+        }
+        if sent.properties.get(UNIQ_KEY):
+            reply.ext["transactionId"] = sent.properties[UNIQ_KEY]
+        return reply
+
+    def _count(self, topic: str, messages: list[StoreMessage]) -> None:
+        statistics = self._state.statistics
+        statistics.puts.count += len(messages)
+        size = sum(message.size for message in messages)
+        statistics.put_bytes += size
+        statistics.add("TOPIC_PUT_NUMS", topic, len(messages))
+        statistics.add("TOPIC_PUT_SIZE", topic, size)
+
+
+def parse_send(command: Command) -> headers.SendMessageRequest:
+    """Both forms of the header: long names from Go, letters from Java and Node."""
+    if command.code in _V1_CODES and "b" not in command.ext:
+        return headers.SendMessageRequest.from_ext(command.ext)
+    return headers.SendMessageRequestV2.from_ext(command.ext)
+
+
+def park_if_delayed(
+    state: BrokerState, topic: str, queue_id: int, properties: dict[str, str]
+) -> tuple[str, int]:
+    """Where a message with a delay level waits; its own place goes into its properties."""
+    level = _number(properties.get(DELAY, ""))
+    if level <= 0:
+        return topic, queue_id
+    level = min(level, len(state.delays.levels_ms))
+    properties[DELAY] = str(level)
+    properties[REAL_TOPIC] = topic
+    properties[REAL_QUEUE_ID] = str(queue_id)
+    for name in TIMER_PROPERTIES:
+        properties.pop(name, None)
+    return SCHEDULE_TOPIC, level - 1
+
+
+def _number(text: str) -> int:
+    """A small number that a client wrote; 0 if it is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def properties_bytes(properties: dict[str, str]) -> bytes:
+    """A property string as records hold it."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
+
+
+def with_end(properties: bytes) -> bytes:
+    """A property string that others can follow: older clients leave out the last separator."""
+    return properties if not properties or properties.endswith(b"\x02") else properties + b"\x02"
+
+
+def split_batch(body: bytes) -> list[tuple[int, bytes, bytes]]:
+    """Flag, body and properties of each message of a batch."""
+    found = []
+    at = 0
+    while at < len(body):
+        if len(body) - at < _BATCH_BYTES_MIN:
+            raise MessageIllegal(f"the batch ends in the middle of a message, at byte {at}")
+        size, _, _, flag, body_bytes = _BATCH_HEAD.unpack_from(body, at)
+        properties_at = at + _BATCH_HEAD.size + body_bytes
+        if not _BATCH_BYTES_MIN <= size <= len(body) - at or not (
+            0 <= body_bytes <= size - _BATCH_BYTES_MIN
+        ):
+            raise MessageIllegal(f"the batch is broken at byte {at}: message of {size} bytes")
+        (size_of_properties,) = _PROPERTIES_LENGTH.unpack_from(body, properties_at)
+        properties_at += _PROPERTIES_LENGTH.size
+        if size_of_properties < 0 or properties_at + size_of_properties != at + size:
+            raise MessageIllegal(f"the batch is broken at byte {at}: lengths do not add up")
+        own = body[properties_at : properties_at + size_of_properties]
+        found.append((flag, body[at + _BATCH_HEAD.size : properties_at - 2], own))
+        at += size
+    return found

@@ -1,0 +1,182 @@
+"""What a broker says about its run: the table that `mqadmin brokerStatus` and dashboards read.
+
+All values are text. Every key of Apache's table is here; those about machinery that we do not have
+(timer wheel, transient pool, thread pools) say what holds for us.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, Final
+
+from firearrow.model.topic import SCHEDULE_TOPIC
+from firearrow.net.router import LANE_REQUESTS_MAX
+from firearrow.wire.codes import VERSION_OURS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from firearrow.broker.state import BrokerState
+
+VERSION_TEXT: Final = "V5_3_3"  # what our version number means in RocketMQ's table
+INT_MAX: Final = (1 << 31) - 1
+UNITS: Final = "KMGTPE"
+TIME_RANGES: Final = {  # upper ends in ms, as RocketMQ divides them
+    0: "<=0ms",
+    10: "0~10ms",
+    50: "10~50ms",
+    100: "50~100ms",
+    200: "100~200ms",
+    500: "200~500ms",
+    1_000: "500ms~1s",
+    2_000: "1~2s",
+    3_000: "2~3s",
+    4_000: "3~4s",
+    5_000: "4~5s",
+    10_000: "5~10s",
+}
+
+
+def runtime_info(state: BrokerState) -> dict[str, str]:
+    state.statistics.collect()
+    table: dict[str, str] = {}
+    for part in (_identity, _store, _traffic, _put_times, _lanes, _delays, _divergent):
+        table |= part(state)
+    return table
+
+
+def _identity(state: BrokerState) -> dict[str, str]:
+    up_s = (state.clock.now_ms() - state.statistics.started_ms) // 1000
+    return {
+        "brokerVersionDesc": VERSION_TEXT,
+        "brokerVersion": str(VERSION_OURS),
+        "brokerActive": "true",
+        "bootTimestamp": str(state.statistics.started_ms),
+        "runtime": (
+            f"[ {up_s // 86_400} days, {up_s // 3600 % 24} hours, "
+            f"{up_s // 60 % 60} minutes, {up_s % 60} seconds ]"
+        ),
+        "startAcceptSendRequestTimeStamp": "0",
+    }
+
+
+def _store(state: BrokerState) -> dict[str, str]:
+    store = state.store.statistics()
+    used, free = state.store.disk_usage()
+    ratio = f"{used / (used + free):.4f}" if used + free else "0.0"
+    oldest = state.store.lookup.record_at(store.min_offset)
+    return {
+        "commitLogMinOffset": str(store.min_offset),
+        "commitLogMaxOffset": str(store.end_offset),
+        "dispatchBehindBytes": str(store.end_offset - store.dispatched_offset),
+        "dispatchMaxBuffer": "0",
+        "remainHowManyDataToFlush": human_size(store.end_offset - store.flushed_offset),
+        "remainHowManyDataToCommit": human_size(0),
+        "remainTransientStoreBufferNumbs": str(INT_MAX),
+        "commitLogDiskRatio": ratio,
+        f"commitLogDiskRatio_{state.store.log_folder}": ratio,
+        "consumeQueueDiskRatio": ratio,
+        "commitLogDirCapacity": f"Total : {human_size(used + free)}, Free : {human_size(free)}.",
+        "earliestMessageTimeStamp": "-1" if oldest is None else str(oldest.store_timestamp),
+        "pageCacheLockTimeMills": "0",
+    }
+
+
+def _traffic(state: BrokerState) -> dict[str, str]:
+    statistics = state.statistics
+    rates = statistics.rates()
+    totals = statistics.totals
+    puts = statistics.puts.count
+    found, missed = rates["found"], rates["missed"]
+    return {
+        "putTps": rate_text(rates["puts"]),
+        "getFoundTps": rate_text(found),
+        "getMissTps": rate_text(missed),
+        "getTotalTps": rate_text(a + b for a, b in zip(found, missed, strict=True)),
+        "getTransferredTps": rate_text(rates["transferred"]),
+        "msgPutTotalYesterdayMorning": str(statistics.yesterday_morning.puts),
+        "msgPutTotalTodayMorning": str(statistics.today_morning.puts),
+        "msgPutTotalTodayNow": str(totals.puts),
+        "msgGetTotalYesterdayMorning": str(statistics.yesterday_morning.gets),
+        "msgGetTotalTodayMorning": str(statistics.today_morning.gets),
+        "msgGetTotalTodayNow": str(totals.gets),
+        "putMessageTimesTotal": str(puts),
+        "putMessageFailedTimes": str(statistics.put_failures),
+        "putMessageSizeTotal": str(statistics.put_bytes),
+        "putMessageAverageSize": str(statistics.put_bytes / puts if puts else 0.0),
+        # A get is an append to a socket's buffer; what may keep it waiting is a late loop.
+        "getMessageEntireTimeMax": str(statistics.lag_ms),
+    }
+
+
+def _put_times(state: BrokerState) -> dict[str, str]:
+    """A put takes microseconds, and then as long as the sync that its sender waits for, if any."""
+    times = sorted(state.store.statistics().sync_times_ms) if state.store.waits_for_disk else []
+    return {
+        "putMessageEntireTimeMax": str(times[-1] if times else 0),
+        "putMessageDistributeTime": distribution(times),
+        "putLatency99": f"{percentile(times, 0.99):.2f}",
+        "putLatency999": f"{percentile(times, 0.999):.2f}",
+    }
+
+
+def _lanes(state: BrokerState) -> dict[str, str]:
+    """Requests are served as they are read, so none waits but for a late loop, or for the disk."""
+    table = {}
+    waiting = {"send": state.store.statistics().waiting}
+    for lane in ("send", "pull", "litePull", "query", "ack"):
+        table[f"{lane}ThreadPoolQueueSize"] = str(waiting.get(lane, 0))
+        table[f"{lane}ThreadPoolQueueCapacity"] = str(LANE_REQUESTS_MAX)
+        table[f"{lane}ThreadPoolQueueHeadWaitTimeMills"] = str(state.statistics.lag_ms)
+    table["EndTransactionQueueSize"] = "0"
+    table["EndTransactionThreadPoolQueueCapacity"] = str(LANE_REQUESTS_MAX)
+    return table
+
+
+def _delays(state: BrokerState) -> dict[str, str]:
+    table = {
+        "timerReadBehind": "0",
+        "timerOffsetBehind": "0",
+        "timerCongestNum": "0",
+        "timerEnqueueTps": "0.0",
+        "timerDequeueTps": "0.0",
+    }
+    for level in range(1, len(state.delays.levels_ms) + 1):
+        most = state.store.lookup.max_offset(SCHEDULE_TOPIC, level - 1)
+        if most > 0:
+            table[f"scheduleMessageOffset_{level}"] = f"{state.delays.offset(level)},{most}"
+    return table
+
+
+def _divergent(state: BrokerState) -> dict[str, str]:
+    """Ours: groups whose members subscribe to different things, and so lose messages."""
+    names = (name for name, group in state.clients.consumers.items() if group.divergences())
+    return {"divergentSubscriptionGroups": ",".join(sorted(names))}
+
+
+def rate_text(rates: Iterable[float]) -> str:
+    """Three numbers as tools split them: over 10 s, 60 s and 600 s."""
+    return " ".join(f"{rate:.4f}" for rate in rates)
+
+
+def percentile(times: Sequence[int], share: float) -> int:
+    """The time within which such a share of them was done; they are sorted."""
+    return times[min(len(times) - 1, int(len(times) * share))] if times else 0
+
+
+def distribution(times: Iterable[int]) -> str:
+    """How many took how long: ``[<=0ms]:3 [0~10ms]:1 …``."""
+    ends = list(TIME_RANGES)
+    counts = [0] * (len(ends) + 1)
+    for took_ms in times:
+        counts[bisect_left(ends, took_ms)] += 1
+    names = [*TIME_RANGES.values(), "10s~"]
+    return " ".join(f"[{name}]:{count}" for name, count in zip(names, counts, strict=True))
+
+
+def human_size(size: int) -> str:
+    """``1.5 KiB``, as RocketMQ writes sizes."""
+    if size < 1024:
+        return f"{size} B"
+    power = min(len(UNITS), (size.bit_length() - 1) // 10)
+    return f"{size / (1 << 10 * power):.1f} {UNITS[power - 1]}iB"
