@@ -1,0 +1,55 @@
+# Everything a developer does. Each target sets up what it needs on first use, in .venv and .cache.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+NATIVE := $(wildcard src/firearrow/hot/native/*.pyx src/firearrow/hot/native/*.pxd src/firearrow/hot/native/*.h)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo up test check format interop crash bench bench-peers constraints clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(STAMP): pyproject.toml constraints.txt $(NATIVE)
+	@echo "==> Setting up $(VENV) (a minute the first time)"
+	@scripts/setup $(PYTHON) $(VENV)
+	@touch $@
+
+demo: $(STAMP) ## See the main job end to end, then exit
+	@$(BIN)/python examples/demo.py
+
+up: $(STAMP) ## Run a name server on 127.0.0.1:9876 until Ctrl-C
+	@$(BIN)/firearrow nameserver
+
+check: $(STAMP) ## Lint, format and types: ruff, mypy --strict
+	@echo "==> ruff check"; $(BIN)/ruff check .
+	@echo "==> ruff format"; $(BIN)/ruff format --check .
+	@echo "==> mypy --strict"; $(BIN)/mypy
+
+format: $(STAMP) ## Let ruff format and fix what it can
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+test: $(STAMP) ## The fast suite, on compiled and on plain-Python hot code
+	@scripts/test $(BIN)/python
+
+interop: $(STAMP) ## Real Apache RocketMQ brokers and clients (Java, Go, Node) against ours
+	@echo "==> interop (jars and modules are fetched by name into .cache the first time)"
+	@$(BIN)/python -m pytest tests/interop --timeout 600
+
+crash: $(STAMP) ## Kill a writing store 200 times and look for what is missing
+	@FIREARROW_CRASH_ROUNDS=200 $(BIN)/python -m pytest tests/cluster/test_store_killed.py --timeout 3000
+
+bench: $(STAMP) ## Measure, large; results are appended to benchmarks/results
+	@FIREARROW_BENCH=large $(BIN)/python -m benchmarks
+
+bench-peers: $(STAMP) ## FireArrow beside Apache RocketMQ, the same loads on the same machine
+	@$(BIN)/python -m benchmarks.peers
+
+constraints: $(STAMP) ## Write the installed versions to constraints.txt
+	@scripts/constraints $(BIN)/python
+
+clean: ## Remove what the other targets made, except downloads in .cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info
+	rm -f src/firearrow/hot/native/*.c src/firearrow/hot/native/*.so
+	find . -name __pycache__ -type d -not -path './.cache/*' -prune -exec rm -rf {} +
