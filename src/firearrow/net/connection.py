@@ -99,7 +99,10 @@ class Connection(asyncio.Protocol):
         self._corked = False
         self._turn_comes = False
         self._stalled_since_ms: int | None = None
-        self._pending: dict[int, tuple[asyncio.Future[Command], Timer]] = {}
+        # Answer, when it is overdue, and the time that it was given.
+        self._pending: dict[int, tuple[asyncio.Future[Command], int, int]] = {}
+        self._deadline_timer: Timer | None = None
+        self._deadline_ms = 0  # when the timer fires
         self._next_opaque = 0
         self._close_timer: Timer | None = None
         self._draining = False
@@ -174,9 +177,10 @@ class Connection(asyncio.Protocol):
         if self._close_timer is not None:
             self._close_timer.cancel()
         self._release()
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
         pending, self._pending = self._pending, {}
-        for answer, timer in pending.values():
-            timer.cancel()
+        for answer, _, _ in pending.values():
             if not answer.done():
                 answer.set_exception(ConnectionLost(f"{self.peer}: {self.close_reason}"))
         if not self.closed.done():
@@ -303,16 +307,22 @@ class Connection(asyncio.Protocol):
         self._account()
 
     def invoke(self, command: Command, timeout_ms: int) -> asyncio.Future[Command]:
-        """Send a request; the future gets the response, ConnectionLost or RequestTimeout."""
+        """Send a request; the future gets the response, ConnectionLost or RequestTimeout.
+
+        Requests of one turn of the loop leave together. One timer per connection watches all of
+        them: a timer each would cost as much as the encoding.
+        """
         answer: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         if self.closed.done() or self._transport is None or self._transport.is_closing():
             answer.set_exception(ConnectionLost(f"{self.peer}: {self.close_reason or 'closed'}"))
             return answer
         opaque = self._take_opaque()
         command.opaque = opaque
-        timer = self._clock.call_later(timeout_ms, lambda: self._timed_out(opaque, timeout_ms))
-        self._pending[opaque] = (answer, timer)
-        self.send(command)
+        deadline_ms = self._clock.elapsed_ms() + timeout_ms
+        self._pending[opaque] = (answer, deadline_ms, timeout_ms)
+        if self._deadline_timer is None or deadline_ms < self._deadline_ms:
+            self._watch_deadlines(deadline_ms)
+        self.send_raw(encode_frame(command))
         return answer
 
     def invoke_oneway(self, command: Command) -> None:
@@ -331,17 +341,29 @@ class Connection(asyncio.Protocol):
         if entry is None:
             log.debug("%s: answer %d came too late", self.peer, response.opaque)
             return
-        answer, timer = entry
-        timer.cancel()
-        if not answer.done():  # the caller may have given up
-            answer.set_result(response)
+        if not entry[0].done():  # the caller may have given up
+            entry[0].set_result(response)
 
-    def _timed_out(self, opaque: int, timeout_ms: int) -> None:
-        answer, _ = self._pending.pop(opaque)
-        if not answer.done():
-            answer.set_exception(
-                RequestTimeout(f"{self.peer} did not answer within {timeout_ms} ms")
-            )
+    def _watch_deadlines(self, deadline_ms: int) -> None:
+        if self._deadline_timer is not None:
+            self._deadline_timer.cancel()
+        self._deadline_ms = deadline_ms
+        delay_ms = max(0, deadline_ms - self._clock.elapsed_ms())
+        self._deadline_timer = self._clock.call_later(delay_ms, self._time_out)
+
+    def _time_out(self) -> None:
+        """Fail what is overdue; look again when the next request would be."""
+        self._deadline_timer = None
+        now_ms = self._clock.elapsed_ms()
+        overdue = [opaque for opaque, entry in self._pending.items() if entry[1] <= now_ms]
+        for opaque in overdue:
+            answer, _, timeout_ms = self._pending.pop(opaque)
+            if not answer.done():
+                answer.set_exception(
+                    RequestTimeout(f"{self.peer} did not answer within {timeout_ms} ms")
+                )
+        if self._pending:
+            self._watch_deadlines(min(deadline_ms for _, deadline_ms, _ in self._pending.values()))
 
     # --- memory -----------------------------------------------------------------------------
 

@@ -148,6 +148,7 @@ async def test_response_reaches_the_request_with_its_opaque() -> None:
     peer = Peer()
     first = peer.connection.invoke(request(34), 1_000)
     second = peer.connection.invoke(request(35), 1_000)
+    await asyncio.sleep(0)  # requests of a turn leave together
     sent = peer.received()
     assert sent[0].opaque != sent[1].opaque
     peer.connection.data_received(encode_frame(reply_to(sent[1], body=b"2")))
@@ -166,9 +167,26 @@ async def test_request_without_answer_fails_when_its_time_is_up_and_not_before()
         await answer
 
 
+async def test_each_request_has_its_own_time_whatever_the_others_have() -> None:
+    peer = Peer()
+    long, short = (peer.connection.invoke(request(34), ms) for ms in (1_000, 10))
+    await peer.clock.advance(10)
+    assert short.done()
+    assert not long.done()
+    middle = peer.connection.invoke(request(34), 500)
+    await peer.clock.advance(500)
+    assert middle.done()
+    await peer.clock.advance(489)
+    assert not long.done()
+    await peer.clock.advance(1)
+    for answer in (long, middle, short):
+        assert isinstance(answer.exception(), RequestTimeout)
+
+
 async def test_answer_that_comes_too_late_is_ignored() -> None:
     peer = Peer()
     answer = peer.connection.invoke(request(34), 10)
+    await asyncio.sleep(0)  # requests of a turn leave together
     (sent,) = peer.received()
     await peer.clock.advance(10)
     peer.connection.data_received(encode_frame(reply_to(sent)))
