@@ -30,10 +30,14 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "nameserver": frozenset({"base", "hot", "model", "wire", "net"}),
     "offline": frozenset({"base", "hot", "model", "wire", "store"}),
     "broker": frozenset({"base", "hot", "model", "wire", "store", "net"}),
+    "client": frozenset({"base", "hot", "model", "wire", "net", "filters"}),
     "cli": frozenset(
         {"base", "hot", "model", "wire", "store", "offline", "net", "nameserver", "broker"}
+        | {"client"}
     ),
-    "testing": frozenset({"base", "hot", "model", "wire", "store", "net", "nameserver", "broker"}),
+    "testing": frozenset(
+        {"base", "hot", "model", "wire", "store", "net", "nameserver", "broker", "client"}
+    ),
 }
 # Packages that must stay usable without an event loop or a socket.
 NO_IO: Final = frozenset({"hot", "model", "wire"})

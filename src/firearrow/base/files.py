@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from firearrow.base.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 def read_with_backup(path: Path) -> bytes | None:
@@ -21,6 +29,38 @@ def read_with_backup(path: Path) -> bytes | None:
             continue
         if content.strip():
             return content
+    return None
+
+
+def load_with_backup(path: Path, decode: Callable[[bytes], _T]) -> _T | None:
+    """What `path` holds, or its ``.bak`` if the file is missing, empty or not to be understood.
+
+    None if neither was ever written. ConfigError if there is something and `decode` takes none of
+    it (ValueError): to go on without it would be to lose it at the next write.
+    """
+    complaints, is_damaged = [], False
+    for candidate in (path, backup_of(path)):
+        try:
+            content = candidate.read_bytes()
+        except FileNotFoundError:
+            continue
+        if not content.strip():
+            complaints.append(f"{candidate.name} is empty")
+            continue
+        try:
+            value = decode(content)
+        except ValueError as error:
+            complaints.append(f"{candidate.name}: {error}")
+            is_damaged = True
+            continue
+        if complaints:
+            log.error("%s; %s is used", "; ".join(complaints), candidate.name)
+        return value
+    if is_damaged:
+        raise ConfigError(
+            f"{path} cannot be read: {'; '.join(complaints)}. Mend it, or remove it and its .bak "
+            "to start without it"
+        )
     return None
 
 

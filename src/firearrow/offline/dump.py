@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from firearrow.hot import decode_record, offset_message_id
+from firearrow.model.compression import compression_of
 from firearrow.model.message import (
     FLAG_INNER_BATCH,
     FLAG_TRANSACTION,
@@ -25,7 +26,7 @@ from firearrow.model.message import (
 )
 from firearrow.offline.derived import keys_of
 from firearrow.offline.log_walk import Damage
-from firearrow.offline.payload import compression_of, messages_of
+from firearrow.offline.payload import messages_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,17 +7,13 @@ missing, empty or not to be understood gives way to its backup.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from firearrow.base.errors import ConfigError
-from firearrow.base.files import backup_of, write_atomically
+from firearrow.base.files import load_with_backup, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-log = logging.getLogger(__name__)
 
 FOLDER: Final = "config"
 T = TypeVar("T")
@@ -38,34 +34,8 @@ class ConfigFile(Generic[T]):
         self._decode = decode
 
     def load(self) -> T | None:
-        """The table, or None if it was never written.
-
-        ConfigError if there are files and none of them can be understood: to start without the
-        table would be to lose it at the next save.
-        """
-        complaints = []
-        for path in (self._path, backup_of(self._path)):
-            try:
-                content = path.read_bytes()
-            except FileNotFoundError:
-                continue
-            if not content.strip():
-                complaints.append(f"{path.name} is empty")
-                continue
-            try:
-                value = self._decode(content)
-            except ValueError as error:
-                complaints.append(f"{path.name}: {error}")
-                continue
-            if complaints:
-                log.error("%s; %s is used", "; ".join(complaints), path.name)
-            return value
-        if any(not complaint.endswith("is empty") for complaint in complaints):
-            raise ConfigError(
-                f"{self._path} cannot be read: {'; '.join(complaints)}. Mend it, or remove it and "
-                "its .bak to start without this table"
-            )
-        return None
+        """The table, or None if it was never written; ConfigError if neither file can be read."""
+        return load_with_backup(self._path, self._decode)
 
     def save(self, value: T) -> None:
         """Write the table, durably; the version before becomes the backup."""

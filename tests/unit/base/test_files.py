@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
-from firearrow.base.files import backup_of, read_with_backup, write_atomically
+from firearrow.base.errors import ConfigError
+from firearrow.base.files import (
+    backup_of,
+    load_with_backup,
+    read_with_backup,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -171,3 +177,36 @@ def test_half_written_file_of_an_earlier_crash_is_overwritten(path: Path) -> Non
     path.with_name("kvConfig.json.tmp").write_bytes(b"x" * 100)
     write_atomically(path, b"whole")
     assert path.read_bytes() == b"whole"
+
+
+def test_a_file_that_is_not_understood_gives_way_to_its_backup(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    backup_of(path).write_bytes(b"41")
+    assert load_with_backup(path, int) == 41
+    assert not caplog.messages
+    path.write_bytes(b"forty-two")
+    assert load_with_backup(path, int) == 41
+    (complaint,) = caplog.messages
+    assert complaint.startswith("kvConfig.json: invalid literal")
+    assert complaint.endswith("b'forty-two'; kvConfig.json.bak is used")
+    path.write_bytes(b"42")
+    assert load_with_backup(path, int) == 42
+
+
+def test_nothing_and_empty_files_load_as_nothing(path: Path) -> None:
+    assert load_with_backup(path, int) is None
+    path.write_bytes(b" \n")
+    backup_of(path).write_bytes(b"")
+    assert load_with_backup(path, int) is None
+
+
+@pytest.mark.parametrize("backup", [None, b"", b"what?"])
+def test_damage_without_a_sound_backup_is_not_taken_for_nothing(
+    path: Path, backup: bytes | None
+) -> None:
+    path.write_bytes(b"forty-two")
+    if backup is not None:
+        backup_of(path).write_bytes(backup)
+    with pytest.raises(ConfigError, match=r"kvConfig\.json cannot be read: .*Mend it, or remove"):
+        load_with_backup(path, int)

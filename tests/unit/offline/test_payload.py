@@ -8,8 +8,7 @@ import zstandard
 from tests.store_builder import inner_batch
 
 from firearrow.hot import Record
-from firearrow.offline import payload
-from firearrow.offline.payload import UnpackError, messages_of, split_inner_batch, unpack
+from firearrow.offline.payload import messages_of, split_inner_batch
 
 TEXT = b"a body that is worth packing " * 40
 PACKED = {
@@ -47,28 +46,9 @@ def test_a_body_that_is_something_else_stays_as_stored_with_a_note(kind: str) ->
     assert kind in message.note
 
 
-@pytest.mark.parametrize("kind", PACKED)
-def test_a_body_that_unpacks_beyond_the_limit_is_refused(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(payload, "BODY_BYTES_MAX", len(TEXT) - 1)
-    with pytest.raises(UnpackError, match="longer than"):
-        unpack(PACKED[kind], kind)
-
-
 def test_an_unknown_kind_of_packing_is_noted() -> None:
     (message,) = messages_of(Record("T", b"?", sys_flag=0x701))
     assert message.note == "body as stored: unknown compression"
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        payload._UNPACKERS,  # noqa: SLF001 - the only way to lack an installed package
-        "lz4",
-        ("no_such_package.frame", lambda _, body: body),
-    )
-    with pytest.raises(UnpackError, match="pip install no_such_package"):
-        unpack(b"", "lz4")
 
 
 def test_an_inner_batch_is_taken_apart() -> None:

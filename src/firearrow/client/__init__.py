@@ -1,0 +1,1 @@
+"""A RocketMQ client for asyncio: it talks to FireArrow and to Apache brokers alike."""
