@@ -8,7 +8,20 @@ from __future__ import annotations
 
 
 class FirearrowError(Exception):
-    """Every error that FireArrow raises on purpose."""
+    """Every error that FireArrow raises on purpose.
+
+    What happened is in its text, why is its `cause`, what to do about it is its `remedy`; a retry
+    loop looks at `retriable` and at nothing else.
+    """
+
+    code: int = 1  # RocketMQ's number for it; 1 is its "system error"
+    retriable: bool = False
+    remedy: str = "See the text of the error."
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The error behind this one, if there was one."""
+        return self.__cause__
 
 
 class PeerProtocolError(FirearrowError):

@@ -86,8 +86,8 @@ class ResponseCode(IntEnum):
 class BrokerError(FirearrowError):
     """The server answered, and the answer was no."""
 
-    code: ClassVar[int] = ResponseCode.SYSTEM_ERROR
-    retriable: ClassVar[bool] = False  # another try, perhaps elsewhere, may work
+    code = int(ResponseCode.SYSTEM_ERROR)
+    retriable = False  # another try, perhaps elsewhere, may work
     refresh_route: ClassVar[bool] = False  # what we believe about the cluster is stale
     by_code: ClassVar[dict[int, type[BrokerError]]] = {}
 
@@ -97,10 +97,28 @@ class BrokerError(FirearrowError):
             raise TypeError(f"{cls.__name__} and {taken.__name__} share {cls.code!r}")
 
 
+class FlowControlled(BrokerError):
+    """The broker limits the reading of old data. Wait a little."""
+
+    code = ResponseCode.FLOW_CONTROL
+    retriable = True
+    remedy = "Wait a moment and ask again."
+
+
+class GoAway(BrokerError):
+    """The server is about to leave; ask on a new connection."""
+
+    code = ResponseCode.GO_AWAY
+    retriable = True
+    refresh_route = True
+    remedy = "Connect again."
+
+
 class ServerFailed(BrokerError):
     """The server failed; its remark says how. Another server may succeed."""
 
     code = ResponseCode.SYSTEM_ERROR
+    remedy = "Read the remark and the log of the server; try again."
     retriable = True
 
 
@@ -108,6 +126,7 @@ class SystemBusy(BrokerError):
     """Flow control. Wait a little, or try another broker."""
 
     code = ResponseCode.SYSTEM_BUSY
+    remedy = "Send more slowly, add brokers, or raise the broker's limits."
     retriable = True
 
 
@@ -115,12 +134,14 @@ class RequestNotSupported(BrokerError):
     """The server does not know this request. Ask a newer one, or another role."""
 
     code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    remedy = "Upgrade the server, or ask the role that knows the request."
 
 
 class ServiceNotAvailable(BrokerError):
     """The broker cannot write now: disk full, shutting down, or a slave."""
 
     code = ResponseCode.SERVICE_NOT_AVAILABLE
+    remedy = "Free disk space or wait for the broker; try another broker."
     retriable = True
 
 
@@ -128,18 +149,21 @@ class MessageIllegal(BrokerError):
     """The message itself is wrong: too large, bad topic name, bad properties."""
 
     code = ResponseCode.MESSAGE_ILLEGAL
+    remedy = "Correct the message: size, topic name, properties."
 
 
 class NoPermission(BrokerError):
     """Not allowed: a permission bit, a protected name, or a setting that is not remote."""
 
     code = ResponseCode.NO_PERMISSION
+    remedy = "Grant the permission (`updateTopicPerm`), or use another name."
 
 
 class TopicNotFound(BrokerError):
     """No such topic here. Create it, or ask the name server again."""
 
     code = ResponseCode.TOPIC_NOT_EXIST
+    remedy = "Create the topic, or allow autoCreateTopicEnable."
     retriable = True
     refresh_route = True
 
@@ -148,18 +172,21 @@ class QueryNotFound(BrokerError):
     """Nothing is stored under that name: no offset, no key, no namespace."""
 
     code = ResponseCode.QUERY_NOT_FOUND
+    remedy = "Check the name; nothing is stored under it."
 
 
 class SubscriptionParseFailed(BrokerError):
     """A filter expression cannot be understood; the text says where."""
 
     code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+    remedy = "Correct the filter expression."
 
 
 class SubscriptionNotFound(BrokerError):
     """The broker does not know what this group wants of the topic: its heartbeat comes first."""
 
     code = ResponseCode.SUBSCRIPTION_NOT_EXIST
+    remedy = "Wait for the next heartbeat of the consumer."
     retriable = True
 
 
@@ -167,6 +194,7 @@ class SubscriptionNotLatest(BrokerError):
     """The broker knows an older subscription; the next heartbeat mends it."""
 
     code = ResponseCode.SUBSCRIPTION_NOT_LATEST
+    remedy = "Wait for the next heartbeat of the consumer."
     retriable = True
 
 
@@ -174,18 +202,21 @@ class SubscriptionGroupNotFound(BrokerError):
     """No such group, and groups are not made on first use here. Create it."""
 
     code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    remedy = "Create the group, or allow autoCreateSubscriptionGroup."
 
 
 class ConsumerNotOnline(BrokerError):
     """No member of this group is connected."""
 
     code = ResponseCode.CONSUMER_NOT_ONLINE
+    remedy = "Start a consumer of the group."
 
 
 class ConsumeMessageTimeout(BrokerError):
     """A client did not answer a question that the broker passed on."""
 
     code = ResponseCode.CONSUME_MSG_TIMEOUT
+    remedy = "Look at the client that did not answer; try again."
     retriable = True
 
 
@@ -193,11 +224,13 @@ class InvalidParameter(BrokerError):
     """A field of the request is outside what it may be."""
 
     code = ResponseCode.INVALID_PARAMETER
+    remedy = "Correct the field that the text names."
 
 
 def error_for(code: int, remark: str | None) -> BrokerError:
     """The error that a response code stands for, with the server's own words."""
     error = BrokerError.by_code.get(code, BrokerError)(remark or f"the server answered {code}")
     if type(error) is BrokerError:
+        error.code = code
         error.args = (f"{error.args[0]} (code {code})",)
     return error

@@ -13,6 +13,8 @@ from firearrow.net.errors import ConnectFailed, RequestTimeout
 from firearrow.wire.command import Command, reply_to
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from firearrow.base.runtime import Clock
     from firearrow.net.router import Router
 
@@ -31,8 +33,10 @@ class RemotingClient:
         router: Router | None = None,
         limits: Limits | None = None,
         tls: ssl.SSLContext | None = None,
+        on_connect: Callable[[str], None] | None = None,
     ) -> None:
         self._clock = clock
+        self._on_connect = on_connect
         self._router = router
         self._limits = limits or Limits()
         self._tls = tls
@@ -40,11 +44,15 @@ class RemotingClient:
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
 
+    def answer_with(self, router: Router) -> None:
+        """Who answers what servers ask, from now on."""
+        self._router = router
+
     async def invoke(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request and wait for its response; connecting counts against the time limit."""
         connection = self._live(address)
+        started_ms = self._clock.elapsed_ms()
         if connection is None:
-            started_ms = self._clock.elapsed_ms()
             try:
                 async with time_limit(self._clock, timeout_ms):
                     connection = await self.connection(address)
@@ -53,7 +61,13 @@ class RemotingClient:
                     f"connecting to {address} took all of {timeout_ms} ms"
                 ) from None
             timeout_ms -= self._clock.elapsed_ms() - started_ms
-        return await connection.invoke(command, timeout_ms)
+        try:
+            return await connection.invoke(command, timeout_ms)
+        except RequestTimeout:
+            # Not a word all the time: the line may be dead without anybody having told us.
+            if connection.last_heard_ms < started_ms:
+                connection.abort("silent for too long")
+            raise
 
     async def invoke_oneway(self, address: str, command: Command) -> None:
         """Send a request that nobody answers; returns when it is on its way."""
@@ -104,7 +118,18 @@ class RemotingClient:
                 f"cannot connect to {address}: {reason}. Is the server running there?"
             ) from error
         self._connections[address] = connection
+        if self._on_connect is not None:
+            self._on_connect(address)
         return connection
+
+    def live(self, address: str) -> Connection | None:
+        """The connection to `address` if there is one; nothing is attempted."""
+        return self._live(address)
+
+    def hang_up(self, address: str, reason: str) -> None:
+        """End the connection to `address`, if there is one; the next request makes a new one."""
+        if (connection := self._live(address)) is not None:
+            connection.close(reason)
 
     async def close(self) -> None:
         """Hang up everywhere and wait until it is done."""

@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
         self.peer = "?"
         self.closed = asyncio.get_running_loop().create_future()
         self.close_reason = ""
-        self.last_active_ms = clock.elapsed_ms()
+        self.last_active_ms = self.last_heard_ms = clock.elapsed_ms()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed.done() else "open"
@@ -128,7 +128,7 @@ class Connection(asyncio.Protocol):
         self._owner.connected(self)
 
     def data_received(self, data: bytes) -> None:
-        self.last_active_ms = self._clock.elapsed_ms()
+        self.last_active_ms = self.last_heard_ms = self._clock.elapsed_ms()
         if (
             self._express is not None
             and not self._waiting

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from firearrow.base.errors import FirearrowError
 
 
 class NetworkError(FirearrowError):
     """The request did not get its answer. `retriable` says whether another try makes sense."""
 
-    retriable: ClassVar[bool] = True
+    retriable = True
+    remedy = "Check the network and the server; try again."
 
 
 class ConnectFailed(NetworkError):
     """Nobody answers at that address. Is the server running, and is the address right?"""
+
+    code = 10001
+    remedy = "Check that the server runs and that its address is right."
 
 
 class ConnectionLost(NetworkError):
@@ -23,3 +25,6 @@ class ConnectionLost(NetworkError):
 
 class RequestTimeout(NetworkError):
     """No answer within the time allowed. The request may or may not have been done."""
+
+    code = 10002
+    remedy = "Allow more time, or look why the server is slow."
