@@ -20,6 +20,30 @@ DELAY: Final = "DELAY"
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 INNER_NUM: Final = "INNER_NUM"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+RECONSUME_TIME: Final = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+TRANSACTION_PREPARED_PROPERTY: Final = "TRAN_MSG"
+PRODUCER_GROUP: Final = "PGROUP"
+TRANSACTION_ID: Final = "__transactionId__"
+CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+SHARDING_KEY: Final = "__SHARDINGKEY"
+INSTANCE_ID: Final = "INSTANCE_ID"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+MESSAGE_TYPE: Final = "MSG_TYPE"
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+TTL: Final = "TTL"
+ARRIVE_TIME: Final = "ARRIVE_TIME"
+CLUSTER: Final = "CLUSTER"
+MSG_REGION: Final = "MSG_REGION"
+TRACE_ON: Final = "TRACE_ON"
+CONSUME_START_TIME: Final = "CONSUME_START_TIME"
+MIN_OFFSET: Final = "MIN_OFFSET"
+MAX_OFFSET: Final = "MAX_OFFSET"
 
 # --- system flag ----------------------------------------------------------------------------
 FLAG_COMPRESSED: Final = 0x1
@@ -40,3 +64,10 @@ def host_bytes(address: str, port: int) -> bytes:
     if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
         ip = ip.ipv4_mapped
     return ip.packed + struct.pack(">i", port)
+
+
+def split_host(text: str) -> tuple[bytes, int]:
+    """IP and port of ``ip:port``, with or without Java's leading slash."""
+    host, _, port = text.rpartition("/")[2].rpartition(":")
+    ip = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+    return ip.packed, int(port)

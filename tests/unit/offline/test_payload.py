@@ -8,7 +8,8 @@ import zstandard
 from tests.store_builder import inner_batch
 
 from firearrow.hot import Record
-from firearrow.offline.payload import messages_of, split_inner_batch
+from firearrow.model.inner_batch import split_inner_batch
+from firearrow.offline.payload import messages_of
 
 TEXT = b"a body that is worth packing " * 40
 PACKED = {
