@@ -1,0 +1,523 @@
+"""Sending messages.
+
+    send ── pack (id, properties, compression) ── route ── queue ── request ── receipt
+                                                   └── on failure: another broker, while time lasts
+
+Cost per message: one coroutine, one future, one header of thirteen fields; requests of one turn of
+the loop leave in one write. Nothing is encoded again for a retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypedDict
+
+from firearrow.base.errors import FirearrowError
+from firearrow.client.errors import InvalidMessage, InvalidName, SendTimeout, TooManyRequests
+from firearrow.client.hooks import SendContext, SendHook, call_each
+from firearrow.client.options import ClientOptions, parse_nameservers
+from firearrow.client.requests import PendingReplies, add_reply_properties, reply_message
+from firearrow.client.selection import BrokerFaults, QueueTurns, by_key
+from firearrow.client.sending import (
+    Envelope,
+    SendReceipt,
+    SendStatus,
+    batch_envelope,
+    broker_of_recall_handle,
+    check_batch,
+    check_body,
+    check_message,
+    envelope,
+    receipt_of,
+    send_command,
+    split_batch,
+)
+from firearrow.client.session import Session
+from firearrow.client.tracing import TRACE_TIMEOUT_MS, Tracer, trace_group
+from firearrow.model import message as names
+from firearrow.model.compression import Compression, pack, with_compression
+from firearrow.model.errors import BrokerError
+from firearrow.model.group import check_group_name
+from firearrow.model.topic import MessageQueue
+from firearrow.net.errors import NetworkError
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.headers import RecallMessageReply, RecallMessageRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from firearrow.client.message import Message, ReceivedMessage
+    from firearrow.client.routes import TopicRoute
+    from firearrow.client.selection import Selector
+    from firearrow.wire.command import Command
+
+log = logging.getLogger(__name__)
+
+# Answers after which another broker may do better: failed, busy, unavailable, no permission,
+# no topic, two of Alibaba's own, going away.
+RETRY_CODES: Final = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
+PACK_IN_THREAD_BYTES: Final = 256 * 1024  # from here on packing would hold up the loop
+RESERVED_GROUP: Final = "DEFAULT_PRODUCER"
+
+
+class Delivery(NamedTuple):
+    """A message, or a batch, on its way: what, where, and how long it may take."""
+
+    packed: Envelope
+    messages: list[Message]
+    route: TopicRoute
+    queue: MessageQueue | None  # this one and no other
+    deadline_ms: int
+    timeout_ms: int
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The arguments of `Producer` beside its group; its docstring explains each."""
+
+    nameservers: str | Sequence[str] | None
+    timeout_ms: int
+    retries: int
+    compress_over_bytes: int
+    compression: Compression | str
+    compress_level: int
+    max_message_bytes: int
+    retry_unless_ok: bool
+    avoid_slow_brokers: bool
+    creation_queue_nums: int
+    in_flight_max: int
+    trace: bool
+    trace_topic: str | None
+    hooks: Sequence[SendHook]
+    client: ClientOptions | None
+
+
+class Producer:
+    """Sends messages; use it with `async with`, and share one among all tasks.
+
+    Args:
+        group: Who is sending; producers that do the same share a group.
+        nameservers: ``host:port``, several joined by semicolons; else environment NAMESRV_ADDR.
+        timeout_ms: For a send as a whole, retries included.
+        retries: How often a send that failed is tried again, on another broker.
+        compress_over_bytes: Bodies of at least so many bytes are compressed.
+        compression: How: zlib (which every client reads), lz4 or zstd.
+        compress_level: How hard.
+        max_message_bytes: Larger bodies are refused before they are sent.
+        retry_unless_ok: Also try another broker when a message was stored less safely than asked.
+        avoid_slow_brokers: Leave brokers alone for a while that were slow or failed.
+        creation_queue_nums: Queues of a topic that is created by the first send.
+        in_flight_max: Sends under way at once; more wait for room.
+        trace: Write a trace record for each message (`mqadmin queryMsgTraceById` reads it).
+        trace_topic: Where, if not the system's own.
+        hooks: See every send.
+        client: Settings that all clients share.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        nameservers: str | Sequence[str] | None = None,
+        timeout_ms: int = 3_000,
+        retries: int = 2,
+        compress_over_bytes: int = 4_096,
+        compression: Compression | str = Compression.ZLIB,
+        compress_level: int = 5,
+        max_message_bytes: int = 4 * 1024 * 1024,
+        retry_unless_ok: bool = False,
+        avoid_slow_brokers: bool = False,
+        creation_queue_nums: int = 4,
+        in_flight_max: int = 65_535,
+        trace: bool = False,
+        trace_topic: str | None = None,
+        hooks: Sequence[SendHook] = (),
+        client: ClientOptions | None = None,
+    ) -> None:
+        problem = check_group_name(group)
+        if problem is None and group == RESERVED_GROUP:
+            problem = f"{RESERVED_GROUP} is the library's own name; choose another group"
+        if problem is not None:
+            raise InvalidName(problem)
+        self.group = group
+        self.timeout_ms = timeout_ms
+        self.retries = retries
+        self._options = client or ClientOptions()
+        self._nameservers = parse_nameservers(nameservers)
+        self._compress_over_bytes = compress_over_bytes
+        self._compression = Compression(compression)
+        self._compress_level = compress_level
+        self._max_message_bytes = max_message_bytes
+        self._retry_unless_ok = retry_unless_ok
+        self._creation_queue_nums = creation_queue_nums
+        self._creation_text = str(creation_queue_nums)
+        self._turns = QueueTurns(BrokerFaults() if avoid_slow_brokers else None)
+        self._in_flight = 0
+        self._in_flight_max = in_flight_max
+        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
+        self._hooks: list[SendHook] = list(hooks)
+        self._session = Session(self._nameservers, self._options)
+        self._clock = self._options.clock
+        self._group_on_wire = self._session.wrap(group)
+        self._replies = PendingReplies(self._session)
+        self._tracer: Tracer | None = None
+        if trace:
+            self._tracer = Tracer(
+                Producer(
+                    trace_group(group, "PRODUCE"),
+                    nameservers=self._nameservers,
+                    timeout_ms=TRACE_TIMEOUT_MS,
+                    client=self._options,
+                ),
+                self._clock,
+                group=group,
+                topic=trace_topic,
+            )
+            self._hooks.append(self._tracer)
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin; `async with` does it. No server need be reachable yet."""
+        self._session.producers.add(self.group)
+        self._session.handle(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._replies.handle_push_reply
+        )
+        await self._session.start()
+        if self._tracer is not None:
+            await self._tracer.start()
+
+    async def close(self) -> None:
+        """End; sends under way fail with ClientClosed or a lost connection."""
+        if self._tracer is not None:
+            await self._tracer.stop()
+        self._replies.close()
+        await self._session.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def client_id(self) -> str:
+        return self._session.client_id
+
+    # --- sending ----------------------------------------------------------------------------
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: str | int | None = None,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Send one message and wait for the broker's receipt.
+
+        Args:
+            message: What to send. It gets its `msg_id` here.
+            queue: Send to this queue; it is tried once.
+            key: Send to the queue of this key: messages with one key stay in order.
+            selector: Called with all queues and the message; returns the queue.
+            timeout_ms: For this send, retries included.
+
+        Raises:
+            FirearrowError: When it failed; `retriable` says whether another try makes sense.
+        """
+        self._session.check_running()
+        check_message(message, self._max_message_bytes)
+        timeout_ms = timeout_ms or self.timeout_ms
+        deadline_ms = self._clock.elapsed_ms() + timeout_ms
+        packed = await self._pack(message)
+        key = key if key is not None else message.sharding_key
+        route = self._session.known_route(packed.topic)
+        if route is None or not route.publish:
+            route = await self._publish_route(packed.topic)
+        if queue is None and (selector is not None or key is not None):
+            queue = self._select(route, message, key, selector)
+        return await self._deliver(
+            Delivery(packed, [message], route, queue, deadline_ms, timeout_ms)
+        )
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        split: bool = True,
+        timeout_ms: int | None = None,
+    ) -> list[SendReceipt]:
+        """Send messages of one topic in as few requests as possible; a receipt per request.
+
+        A batch that is too large for one request is split, unless `split` is False.
+        """
+        self._session.check_running()
+        check_batch(messages)
+        for message in messages:
+            check_message(message, self._max_message_bytes)
+            message.properties.setdefault(names.UNIQ_KEY, self._session.unique_keys.next())
+            self._mark_namespace(message)
+        topic = self._session.wrap(messages[0].topic)
+        route = await self._publish_route(topic)
+        timeout_ms = timeout_ms or self.timeout_ms
+        receipts = []
+        limit = self._max_message_bytes
+        for part in split_batch(messages, limit) if split else [list(messages)]:
+            deadline_ms = self._clock.elapsed_ms() + timeout_ms
+            packed = batch_envelope(part, topic)
+            check_body(len(packed.body), limit)
+            delivery = Delivery(packed, part, route, queue, deadline_ms, timeout_ms)
+            receipts.append(await self._deliver(delivery))
+        return receipts
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: str | int | None = None,
+        selector: Selector | None = None,
+    ) -> None:
+        """Send and do not wait: nobody will say whether it arrived."""
+        self._session.check_running()
+        check_message(message, self._max_message_bytes)
+        packed = await self._pack(message)
+        route = await self._publish_route(packed.topic)
+        key = key if key is not None else message.sharding_key
+        if queue is None and (selector is not None or key is not None):
+            queue = self._select(route, message, key, selector)
+        queue = queue or self._turns.choose(route.publish, now_ms=self._clock.elapsed_ms())
+        address = await self._session.find_master(queue.broker_name, packed.topic)
+        await self._session.invoke_oneway(address, self._command(packed, queue, oneway=True))
+
+    async def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that messages of a topic can be sent to."""
+        self._session.check_running()
+        route = await self._publish_route(self._session.wrap(topic))
+        return [self._shown(queue) for queue in route.publish]
+
+    # --- request and reply ------------------------------------------------------------------
+
+    async def request(
+        self, message: Message, *, timeout_ms: int = 3_000, key: str | int | None = None
+    ) -> ReceivedMessage:
+        """Send a message and wait until some consumer replies to it."""
+        self._session.check_running()
+        topic = self._session.wrap(message.topic)
+        if self._session.known_route(topic) is None:
+            await self._publish_route(topic)
+            await self._session.send_heartbeats()  # the broker must know where replies go
+        correlation_id = add_reply_properties(message, self.client_id, timeout_ms)
+        deadline_ms = self._clock.elapsed_ms() + timeout_ms
+        with self._replies.expect(correlation_id) as reply:
+            await self.send(message, key=key, timeout_ms=timeout_ms)
+            return await self._replies.wait(reply, deadline_ms - self._clock.elapsed_ms())
+
+    async def reply(self, question: ReceivedMessage, body: bytes | str) -> SendReceipt:
+        """Answer a message that was sent with `request`."""
+        return await self.send(reply_message(question, body))
+
+    async def recall(self, topic: str, recall_handle: str) -> str:
+        """Take back a timed message before it is due; returns its id."""
+        self._session.check_running()
+        wire_topic = self._session.wrap(topic)
+        route = await self._publish_route(wire_topic)
+        broker_name = broker_of_recall_handle(recall_handle) or route.publish[0].broker_name
+        address = await self._session.find_master(broker_name, wire_topic)
+        header = RecallMessageRequest(
+            producer_group=self._group_on_wire, topic=wire_topic, recall_handle=recall_handle
+        )
+        answer = await self._session.call(address, RequestCode.RECALL_MESSAGE, header)
+        return RecallMessageReply.from_ext(answer.ext).msg_id
+
+    # --- how --------------------------------------------------------------------------------
+
+    async def _pack(self, message: Message, sys_flag: int = 0) -> Envelope:
+        properties = message.properties
+        if names.UNIQ_KEY not in properties:
+            properties[names.UNIQ_KEY] = self._session.unique_keys.next()
+        self._mark_namespace(message)
+        body = message.body
+        if len(body) >= self._compress_over_bytes:
+            if len(body) < PACK_IN_THREAD_BYTES:
+                body = pack(body, self._compression, self._compress_level)
+            else:
+                body = await asyncio.to_thread(pack, body, self._compression, self._compress_level)
+            sys_flag = with_compression(sys_flag, self._compression)
+        return envelope(message, self._session.wrap(message.topic), body, sys_flag)
+
+    def _mark_namespace(self, message: Message) -> None:
+        if self._options.namespace:
+            message.properties[names.INSTANCE_ID] = self._options.namespace
+
+    async def _publish_route(self, topic: str) -> TopicRoute:
+        return await self._session.publish_route(
+            topic, creation_queue_nums=self._creation_queue_nums
+        )
+
+    def _select(
+        self, route: TopicRoute, message: Message, key: str | int | None, selector: Selector | None
+    ) -> MessageQueue:
+        if selector is None:
+            assert key is not None
+            return by_key(route.publish, key)
+        queue = selector([self._shown(one) for one in route.publish], message)
+        if not isinstance(queue, MessageQueue):
+            raise InvalidMessage(f"the selector returned {queue!r}, not one of the queues")
+        return queue
+
+    def _shown(self, queue: MessageQueue) -> MessageQueue:
+        if not self._options.namespace:
+            return queue
+        return MessageQueue(
+            topic=self._session.unwrap(queue.topic),
+            broker_name=queue.broker_name,
+            queue_id=queue.queue_id,
+        )
+
+    def _command(self, packed: Envelope, queue: MessageQueue, *, oneway: bool = False) -> Command:
+        return send_command(
+            packed,
+            queue,
+            group=self._group_on_wire,
+            born_ms=self._clock.now_ms(),
+            creation_queue_nums=self._creation_text,
+            oneway=oneway,
+        )
+
+    async def _deliver(self, delivery: Delivery) -> SendReceipt:
+        """Try until stored, refused, or out of tries or time."""
+        if self._in_flight >= self._in_flight_max:
+            await self._wait_for_room(delivery.deadline_ms)
+        self._in_flight += 1
+        try:
+            return await self._try_brokers(delivery)
+        finally:
+            self._in_flight -= 1
+            if self._waiting_for_room:
+                self._give_room()
+
+    async def _try_brokers(self, delivery: Delivery) -> SendReceipt:
+        packed, messages, route, fixed, deadline_ms, timeout_ms = delivery
+        last_broker: str | None = None
+        last_receipt: SendReceipt | None = None
+        failure: FirearrowError | None = None
+        tries = 1 if fixed is not None else 1 + self.retries
+        for attempt in range(tries):
+            now_ms = self._clock.elapsed_ms()
+            if now_ms >= deadline_ms:
+                break
+            queue = fixed or self._turns.choose(route.publish, last_broker, now_ms)
+            last_broker = queue.broker_name
+            try:
+                receipt = await self._try(packed, messages, queue, deadline_ms - now_ms)
+            except FirearrowError as error:
+                failure = error
+                if not self._worth_retrying(error):
+                    break
+                if attempt + 1 < tries:
+                    route = await self._route_after(error, packed.topic, route)
+                continue
+            if receipt.status is SendStatus.SEND_OK or not self._retry_unless_ok:
+                return receipt
+            last_receipt = receipt
+        if last_receipt is not None:
+            return last_receipt
+        if failure is None or (self._worth_retrying(failure) and self._is_late(deadline_ms)):
+            reason = f": {failure}" if failure else ""
+            raise SendTimeout(
+                f"{packed.topic}: not sent within {timeout_ms} ms{reason}"
+            ) from failure
+        raise failure
+
+    def _is_late(self, deadline_ms: int) -> bool:
+        return self._clock.elapsed_ms() >= deadline_ms
+
+    @staticmethod
+    def _worth_retrying(error: FirearrowError) -> bool:
+        return error.code in RETRY_CODES if isinstance(error, BrokerError) else error.retriable
+
+    async def _route_after(
+        self, error: FirearrowError, topic: str, route: TopicRoute
+    ) -> TopicRoute:
+        """What was believed about the topic may be why it failed."""
+        if isinstance(error, BrokerError) and not error.refresh_route:
+            return route
+        try:
+            fresh = await self._session.refresh_route(topic)
+        except FirearrowError:
+            return route
+        return fresh if fresh is not None and fresh.publish else route
+
+    async def _try(
+        self, packed: Envelope, messages: list[Message], queue: MessageQueue, timeout_ms: int
+    ) -> SendReceipt:
+        session = self._session
+        topic = messages[0].topic
+        address = session.master_address(queue.broker_name)
+        if address is None:
+            address = await session.find_master(queue.broker_name, packed.topic)
+        command = self._command(packed, queue)
+        if not self._hooks and self._turns.faults is None:
+            answer = await session.invoke(address, command, timeout_ms)
+            return receipt_of(answer, packed, topic, queue.broker_name)
+        context = SendContext(
+            group=self.group,
+            messages=messages,
+            queue=queue,
+            broker_address=address,
+            started_ms=self._clock.now_ms(),
+        )
+        call_each((hook.before_send for hook in self._hooks), context)
+        started_ms = self._clock.elapsed_ms()
+        try:
+            answer = await session.invoke(address, command, timeout_ms)
+            context.receipt = receipt_of(answer, packed, topic, queue.broker_name)
+        except BaseException as error:
+            context.error = error
+            raise
+        finally:
+            context.took_ms = self._clock.elapsed_ms() - started_ms
+            self._note_latency(context)
+            call_each((hook.after_send for hook in self._hooks), context)
+        return context.receipt
+
+    def _note_latency(self, context: SendContext) -> None:
+        if self._turns.faults is not None:
+            self._turns.faults.record(
+                context.queue.broker_name,
+                context.took_ms,
+                self._clock.elapsed_ms(),
+                failed=isinstance(context.error, NetworkError | BrokerError),
+                reachable=not isinstance(context.error, BrokerError),
+            )
+
+    # --- room -------------------------------------------------------------------------------
+
+    async def _wait_for_room(self, deadline_ms: int) -> None:
+        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting_for_room.append(room)
+
+        def give_up() -> None:
+            if not room.done():
+                room.set_exception(
+                    TooManyRequests(f"{self._in_flight_max} sends are under way already")
+                )
+
+        timer = self._clock.call_later(deadline_ms - self._clock.elapsed_ms(), give_up)
+        try:
+            await room
+        finally:
+            timer.cancel()
+
+    def _give_room(self) -> None:
+        while self._waiting_for_room and self._in_flight < self._in_flight_max:
+            room = self._waiting_for_room.popleft()
+            if not room.done():
+                room.set_result(None)
+                return

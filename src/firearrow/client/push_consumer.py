@@ -1,0 +1,365 @@
+"""Consuming by handler: messages are pulled in the background and given to functions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+
+from firearrow.base.errors import FirearrowError
+from firearrow.client.allocation import AllocateAveragely, AllocationStrategy
+from firearrow.client.calls import Calls
+from firearrow.client.concurrent import ConcurrentConsumption
+from firearrow.client.consumer_state import ConsumerSettings, ConsumerState, Subscription
+from firearrow.client.errors import ConsumerMisuse, InvalidName
+from firearrow.client.giving_back import GivingBack
+from firearrow.client.handlers import Caller, Handler
+from firearrow.client.local_offsets import LocalOffsetFile, offset_file_path
+from firearrow.client.offset_store import BrokerOffsets, FileOffsets, OffsetStore
+from firearrow.client.options import ClientOptions, parse_nameservers
+from firearrow.client.ordered import OrderedConsumption
+from firearrow.client.producer import Producer
+from firearrow.client.questions import Questions
+from firearrow.client.rebalance import Rebalance
+from firearrow.client.session import Session
+from firearrow.client.tracing import TRACE_TIMEOUT_MS, Tracer, trace_group
+from firearrow.model.group import (
+    SQL92,
+    TAG,
+    ConsumeType,
+    SubscriptionData,
+    check_group_name,
+    parse_tags,
+)
+from firearrow.model.topic import MessageQueue, check_topic_name
+from firearrow.wire.bodies import ConsumerData
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from pathlib import Path
+
+    from firearrow.client.handlers import BatchHandler, MessageHandler
+    from firearrow.client.hooks import ConsumeHook
+    from firearrow.client.message import ReceivedMessage
+    from firearrow.wire.bodies import ConsumerRunningInfo
+
+    F = TypeVar("F", bound="Callable[..., Any]")
+
+log = logging.getLogger(__name__)
+
+RESERVED_GROUP: Final = "DEFAULT_CONSUMER"
+INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+BROADCAST_INSTANCE: Final = "DEFAULT"  # the same after a restart: the offset file is named by it
+
+
+class PushConsumer:
+    """Gives messages to handlers; use it with `async with`.
+
+    Args:
+        group: Members of a group share its messages, and its progress.
+        nameservers: ``host:port``, several joined by semicolons; else environment NAMESRV_ADDR.
+        settings: How it consumes.
+        strategy: How members share queues; all members must use the same.
+        trace: Write trace records for each delivery.
+        trace_topic: Where, if not the system's own.
+        hooks: See every delivery.
+        on_assignment: Called with a topic and the queues that are now this member's.
+        offset_folder: Where a broadcasting member keeps its progress.
+        client: Settings that all clients share.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        nameservers: str | Sequence[str] | None = None,
+        settings: ConsumerSettings | None = None,
+        strategy: AllocationStrategy | None = None,
+        trace: bool = False,
+        trace_topic: str | None = None,
+        hooks: Sequence[ConsumeHook] = (),
+        on_assignment: Callable[[str, list[MessageQueue]], None] | None = None,
+        offset_folder: str | Path | None = None,
+        client: ClientOptions | None = None,
+    ) -> None:
+        problem = check_group_name(group)
+        if problem is None and group == RESERVED_GROUP:
+            problem = f"{RESERVED_GROUP} is the library's own name; choose another group"
+        if problem is not None:
+            raise InvalidName(problem)
+        self.group = group
+        self.settings = settings or ConsumerSettings()
+        options = client or ClientOptions()
+        addresses = parse_nameservers(nameservers)
+        self._session = session = Session(
+            addresses,
+            options,
+            instance_name=BROADCAST_INSTANCE if self.settings.broadcasting else "",
+        )
+        calls = Calls(session)
+        self._state = ConsumerState(
+            session, calls, group, self.settings, self._offset_store(calls, offset_folder)
+        )
+        self._strategy = strategy or AllocateAveragely()
+        self._on_assignment = on_assignment
+        self._inner = Producer(INNER_GROUP, nameservers=addresses, client=options)
+        self._hooks: list[ConsumeHook] = list(hooks)
+        self._tracer: Tracer | None = None
+        if trace:
+            producer = Producer(
+                trace_group(group, "CONSUME"),
+                nameservers=addresses,
+                timeout_ms=TRACE_TIMEOUT_MS,
+                client=options,
+            )
+            self._tracer = Tracer(producer, options.clock, group=group, topic=trace_topic)
+            self._hooks.append(self._tracer)
+        self._consumption: ConcurrentConsumption | OrderedConsumption | None = None
+        self._rebalance: Rebalance | None = None
+        self._questions: Questions | None = None
+
+    def _offset_store(self, calls: Calls, folder: str | Path | None) -> OffsetStore:
+        session = self._session
+        if self.settings.broadcasting:
+            path = offset_file_path(session.client_id, self.group, folder)
+            return FileOffsets(LocalOffsetFile(path))
+        return BrokerOffsets(calls, session.wrap(self.group))
+
+    # --- what to consume --------------------------------------------------------------------
+
+    @overload
+    def subscribe(
+        self, topic: str, expression: str = "*", *, sql: str | None = None
+    ) -> Callable[[F], F]: ...
+
+    @overload
+    def subscribe(
+        self, topic: str, expression: str = "*", *, sql: str | None = None, batch: int
+    ) -> Callable[[F], F]: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        handler: MessageHandler | None = None,
+        *,
+        sql: str | None = None,
+    ) -> None: ...
+
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        handler: BatchHandler | None = None,
+        *,
+        sql: str | None = None,
+        batch: int,
+    ) -> None: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        handler: Callable[..., Any] | None = None,
+        *,
+        sql: str | None = None,
+        batch: int | None = None,
+    ) -> Any:
+        """Consume a topic, or the part of it that has one of some tags (``a || b``).
+
+        Without a handler it is a decorator. With `sql` the broker selects by properties. With
+        `batch` the handler gets lists of up to so many messages. A plain function runs in a
+        thread, a coroutine function on the loop.
+        """
+        problem = check_topic_name(topic)
+        if problem is not None:
+            raise InvalidName(problem)
+        if handler is None:
+
+            def decorate(function: F) -> F:
+                self._add(topic, expression, sql, Handler.of(function, batch))
+                return function
+
+            return decorate
+        self._add(topic, expression, sql, Handler.of(handler, batch))
+        return None
+
+    def _add(self, topic: str, expression: str, sql: str | None, handler: Handler | None) -> None:
+        if sql is not None and expression != "*":
+            raise ConsumerMisuse("a subscription selects by tags or by SQL, not by both")
+        state = self._state
+        wire_topic = self._session.wrap(topic)
+        tags = None if sql is not None else parse_tags(expression)
+        if tags is not None and not tags:
+            raise ConsumerMisuse(f"{expression!r} names no tag")
+        data = SubscriptionData.of(
+            wire_topic,
+            sql if sql is not None else expression,
+            version=state.clock.now_ms(),
+            expression_type=TAG if sql is None else SQL92,
+        )
+        state.subscriptions[wire_topic] = Subscription(
+            data, handler, None if tags is None else frozenset(tags)
+        )
+        if self._session.running:
+            self._session.spawn(self._announce(), name="announce")
+
+    async def _announce(self) -> None:
+        await self._session.send_heartbeats()
+        self.rebalance_soon()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming a topic; its queues are given back with the next rebalance."""
+        self._state.subscriptions.pop(self._session.wrap(topic), None)
+        self.rebalance_soon()
+
+    # --- life -------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to consume; `async with` does it."""
+        state, session = self._state, self._session
+        if not self.settings.broadcasting:
+            retry = SubscriptionData.of(state.retry_topic, "*", version=state.clock.now_ms())
+            state.subscriptions.setdefault(state.retry_topic, Subscription(retry, None))
+        await self._inner.start()
+        if self._tracer is not None:
+            await self._tracer.start()
+        caller = Caller(self.group, state.clock, self._hooks)
+        giving_back = GivingBack(state, self._inner)
+        consumption: ConcurrentConsumption | OrderedConsumption
+        if self.settings.ordered:
+            consumption = OrderedConsumption(state, caller, giving_back)
+        else:
+            consumption = ConcurrentConsumption(state, caller, giving_back)
+        self._consumption = consumption
+        self._rebalance = rebalance = Rebalance(
+            state, self._strategy, consumption, self._on_assignment
+        )
+        if isinstance(consumption, OrderedConsumption):
+            rebalance.ask_before_dropping(consumption.busy)
+        self._questions = Questions(state, consumption, rebalance.soon)
+        self._questions.register()
+        session.add_consumer(self.group, self)
+        await session.start()
+        try:
+            await self._join()
+        except BaseException:
+            await self.close()
+            raise
+        consumption.start()
+        session.spawn(rebalance.run(), name="rebalance")
+        session.spawn(self._keep_offsets(), name="offsets")
+        if self.settings.ordered and not self.settings.broadcasting:
+            session.spawn(rebalance.renew_locks(), name="locks")
+
+    async def _join(self) -> None:
+        """Find the brokers, let them judge the filters, tell them that we are here."""
+        for subscription in list(self._state.subscriptions.values()):
+            route = await self._session.refresh_route(subscription.data.topic)
+            if route is not None and subscription.data.expression_type != TAG:
+                await self._state.calls.check_subscription(
+                    self._state.wire_group, subscription.data
+                )
+        await self._session.send_heartbeats()
+
+    async def close(self) -> None:
+        """Stop: handlers that are running end, offsets are saved, queues are given back."""
+        if self._consumption is not None and self._session.running:
+            for window in self._state.windows.values():
+                window.when_changed(None)
+            self._state.paused = True
+            await self._consumption.stop()
+        if self._rebalance is not None and self._session.running:
+            await self._rebalance.give_all_back()
+        if self._tracer is not None:
+            await self._tracer.stop()
+        await self._session.stop()
+        await self._inner.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def _keep_offsets(self) -> None:
+        while True:
+            await self._state.clock.sleep(self.settings.persist_offsets_ms)
+            try:
+                await self._state.offsets.save(list(self._state.windows))
+            except FirearrowError as error:
+                log.warning("offsets of group %s are not saved: %s", self.group, error)
+
+    # --- while it runs ----------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Pull nothing more until `resume`; what was pulled is still consumed."""
+        self._state.paused = True
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        self._state.paused = False
+        self.rebalance_soon()
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member consumes now."""
+        return sorted(queue for queue, window in self._state.windows.items() if not window.dropped)
+
+    @property
+    def client_id(self) -> str:
+        return self._session.client_id
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """How this consumer is doing, as `mqadmin consumerStatus` shows it."""
+        if self._questions is None:
+            raise ConsumerMisuse("the consumer is not started")
+        return self._questions.running_info()
+
+    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """Messages of subscriptions without a handler, one by one.
+
+        A message is consumed when the next one is asked for; one that the loop leaves with, by
+        `break` or by an exception, comes again.
+        """
+        waiting: asyncio.Queue[tuple[ReceivedMessage, asyncio.Future[None]]] = asyncio.Queue(1)
+
+        async def hand_over(message: ReceivedMessage) -> None:
+            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            await waiting.put((message, done))
+            await done
+
+        handler = Handler.of(hand_over, None)
+        for subscription in self._state.subscriptions.values():
+            if subscription.handler is None:
+                subscription.handler = handler
+        while True:
+            message, done = await waiting.get()
+            try:
+                yield message
+            except BaseException:
+                done.set_exception(ConsumerMisuse("the loop over messages was left"))
+                raise
+            if not done.done():
+                done.set_result(None)
+
+    # --- for the session (client.session.ConsumerMember) ------------------------------------
+
+    def consumer_data(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self._state.wire_group,
+            consume_type=ConsumeType.CONSUME_PASSIVELY,
+            message_model=self.settings.message_model,
+            consume_from_where=self.settings.consume_from_where,
+            subscription_data_set=tuple(one.data for one in self._state.subscriptions.values()),
+        )
+
+    def topics(self) -> list[str]:
+        return list(self._state.subscriptions)
+
+    def rebalance_soon(self) -> None:
+        if self._rebalance is not None:
+            self._rebalance.soon()
