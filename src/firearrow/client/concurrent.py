@@ -86,6 +86,11 @@ class ConcurrentConsumption:
         if batch_handler is not None and batch:
             self._start(Work(window, batch, batch_handler))
 
+    def skipped(self, window: Window, offset: int) -> None:
+        """Nothing wanted up to there: that much is done, unless something still waits."""
+        if not window.count:
+            advance(self._state.offsets, window.queue, offset)
+
     def _start(self, work: Work) -> None:
         if not work.handler.is_async:
             self._threads.submit(work)

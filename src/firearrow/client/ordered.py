@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final
 
 from firearrow.client.handlers import DEAD_LETTER_LEVEL, NOBODY, Caller, Outcome, Work
+from firearrow.client.offset_store import advance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -72,6 +73,11 @@ class OrderedConsumption:
             task = self._state.session.spawn(self._work_on(window), name=name)
             self._running[window] = task
             task.add_done_callback(lambda _: self._worked(window))
+
+    def skipped(self, window: Window, offset: int) -> None:
+        """Nothing wanted up to there: that much is done, unless something still waits."""
+        if not window.count:
+            advance(self._state.offsets, window.queue, offset)
 
     def _worked(self, window: Window) -> None:
         self._running.pop(window, None)

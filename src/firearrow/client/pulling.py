@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from firearrow.base.errors import FirearrowError
 from firearrow.client.calls import records_of
 from firearrow.client.message import ReceivedMessage
-from firearrow.client.offset_store import advance
 from firearrow.model.errors import FlowControlled, ResponseCode
 from firearrow.model.group import is_tag_type
 from firearrow.model.inner_batch import inner_records, is_inner_batch
@@ -51,6 +50,18 @@ def messages_from(
     return found
 
 
+class Consumption(Protocol):
+    """Takes what was pulled."""
+
+    def submit(self, window: Window, messages: Sequence[ReceivedMessage]) -> None:
+        """New messages are in the window."""
+        ...
+
+    def skipped(self, window: Window, offset: int) -> None:
+        """There is nothing for us before this offset that is not in the window."""
+        ...
+
+
 class PullLoop:
     """Pulls one window until it is dropped."""
 
@@ -58,12 +69,12 @@ class PullLoop:
         self,
         state: ConsumerState,
         window: Window,
-        submit: Callable[[Window, Sequence[ReceivedMessage]], None],
+        consumption: Consumption,
         offset_was_wrong: Callable[[Window, int], None],
     ) -> None:
         self._state = state
         self._window = window
-        self._submit = submit
+        self._consumption = consumption
         self._offset_was_wrong = offset_was_wrong
 
     async def run(self) -> None:
@@ -111,7 +122,10 @@ class PullLoop:
         )
         started_ms = state.clock.elapsed_ms()
         code, reply, body = await state.calls.pull(
-            address, self._request(subscription, broker_id), PULL_TIMEOUT_MS
+            address,
+            self._request(subscription, broker_id),
+            PULL_TIMEOUT_MS,
+            lite=state.settings.lite,
         )
         state.session.brokers.suggest(queue, reply.suggest_which_broker_id)
         if window.dropped:
@@ -135,11 +149,14 @@ class PullLoop:
         state, window = self._state, self._window
         queue, settings, data = window.queue, state.settings, subscription.data
         flags = PullFlag.SUSPEND
+        if settings.lite:  # brokers need not know the group: the request says what it wants
+            flags |= PullFlag.SUBSCRIPTION | PullFlag.LITE_PULL
         commit_offset = 0
-        if not settings.broadcasting:
+        if not settings.broadcasting and not settings.lite:
             commit_offset = state.offsets.memory.get(queue, 0)
             if commit_offset > 0 and broker_id == MASTER_ID:
                 flags |= PullFlag.COMMIT_OFFSET
+        unversioned = settings.lite and is_tag_type(data.expression_type)
         return PullMessageRequest(
             consumer_group=state.wire_group,
             topic=queue.topic,
@@ -149,8 +166,9 @@ class PullLoop:
             sys_flag=int(flags),
             commit_offset=commit_offset,
             suspend_timeout_millis=HOLD_MS,
-            sub_version=data.sub_version,
-            expression_type=None if is_tag_type(data.expression_type) else data.expression_type,
+            subscription=data.sub_string if settings.lite else None,
+            sub_version=0 if unversioned else data.sub_version,
+            expression_type=data.expression_type,
             max_msg_bytes=settings.pull_batch_bytes,
         )
 
@@ -169,10 +187,8 @@ class PullLoop:
         window.next_offset = reply.next_begin_offset
         added = window.put(messages)
         self._state.rates_of(window.queue.topic).pulled.add(len(added))
-        self._submit(window, added)
+        self._consumption.submit(window, added)
 
     def _move_to(self, offset: int) -> None:
-        """Nothing wanted up to there: that much is done, unless something still waits."""
         self._window.next_offset = offset
-        if not self._window.count:
-            advance(self._state.offsets, self._window.queue, offset)
+        self._consumption.skipped(self._window, offset)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar, overload
 
 from firearrow.base.errors import FirearrowError
 from firearrow.client.allocation import AllocateAveragely, AllocationStrategy
@@ -22,16 +23,14 @@ from firearrow.client.producer import Producer
 from firearrow.client.questions import Questions
 from firearrow.client.rebalance import Rebalance
 from firearrow.client.session import Session
+from firearrow.client.subscriptions import parse_subscription
 from firearrow.client.tracing import TRACE_TIMEOUT_MS, Tracer, trace_group
 from firearrow.model.group import (
-    SQL92,
     TAG,
     ConsumeType,
     SubscriptionData,
     check_group_name,
-    parse_tags,
 )
-from firearrow.model.topic import MessageQueue, check_topic_name
 from firearrow.wire.bodies import ConsumerData
 
 if TYPE_CHECKING:
@@ -41,6 +40,8 @@ if TYPE_CHECKING:
     from firearrow.client.handlers import BatchHandler, MessageHandler
     from firearrow.client.hooks import ConsumeHook
     from firearrow.client.message import ReceivedMessage
+    from firearrow.model.group import ConsumeFromWhere, MessageModel
+    from firearrow.model.topic import MessageQueue
     from firearrow.wire.bodies import ConsumerRunningInfo
 
     F = TypeVar("F", bound="Callable[..., Any]")
@@ -52,13 +53,37 @@ INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 BROADCAST_INSTANCE: Final = "DEFAULT"  # the same after a restart: the offset file is named by it
 
 
+class PushConsumerOptions(TypedDict, total=False):
+    """The arguments of `PushConsumer` beside its group; its docstring explains each."""
+
+    nameservers: str | Sequence[str] | None
+    ordered: bool | None
+    message_model: MessageModel | None
+    consume_from_where: ConsumeFromWhere | None
+    max_reconsume_times: int | None
+    workers_max: int | None
+    settings: ConsumerSettings | None
+    strategy: AllocationStrategy | None
+    trace: bool
+    trace_topic: str | None
+    hooks: Sequence[ConsumeHook]
+    on_assignment: Callable[[str, list[MessageQueue]], None] | None
+    offset_folder: str | Path | None
+    client: ClientOptions | None
+
+
 class PushConsumer:
     """Gives messages to handlers; use it with `async with`.
 
     Args:
         group: Members of a group share its messages, and its progress.
         nameservers: ``host:port``, several joined by semicolons; else environment NAMESRV_ADDR.
-        settings: How it consumes.
+        ordered: One message at a time per queue, in the queue's order; a failure holds it up.
+        message_model: CLUSTERING shares messages, BROADCASTING gives each member all of them.
+        consume_from_where: Where to begin in a queue for which nothing is committed.
+        max_reconsume_times: How often a message comes again before it is a dead letter.
+        workers_max: How many handlers run at once.
+        settings: Everything else about how it consumes.
         strategy: How members share queues; all members must use the same.
         trace: Write trace records for each delivery.
         trace_topic: Where, if not the system's own.
@@ -73,6 +98,11 @@ class PushConsumer:
         group: str,
         *,
         nameservers: str | Sequence[str] | None = None,
+        ordered: bool | None = None,
+        message_model: MessageModel | None = None,
+        consume_from_where: ConsumeFromWhere | None = None,
+        max_reconsume_times: int | None = None,
+        workers_max: int | None = None,
         settings: ConsumerSettings | None = None,
         strategy: AllocationStrategy | None = None,
         trace: bool = False,
@@ -88,7 +118,15 @@ class PushConsumer:
         if problem is not None:
             raise InvalidName(problem)
         self.group = group
-        self.settings = settings or ConsumerSettings()
+        given = {
+            "ordered": ordered,
+            "message_model": message_model,
+            "consume_from_where": consume_from_where,
+            "max_reconsume_times": max_reconsume_times,
+            "workers_max": workers_max,
+        }
+        chosen: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
+        self.settings = dataclasses.replace(settings or ConsumerSettings(), **chosen)
         options = client or ClientOptions()
         addresses = parse_nameservers(nameservers)
         self._session = session = Session(
@@ -173,36 +211,31 @@ class PushConsumer:
         `batch` the handler gets lists of up to so many messages. A plain function runs in a
         thread, a coroutine function on the loop.
         """
-        problem = check_topic_name(topic)
-        if problem is not None:
-            raise InvalidName(problem)
         if handler is None:
 
             def decorate(function: F) -> F:
-                self._add(topic, expression, sql, Handler.of(function, batch))
+                self.add_subscription(topic, expression, function, sql=sql, batch=batch)
                 return function
 
             return decorate
-        self._add(topic, expression, sql, Handler.of(handler, batch))
+        self.add_subscription(topic, expression, handler, sql=sql, batch=batch)
         return None
 
-    def _add(self, topic: str, expression: str, sql: str | None, handler: Handler | None) -> None:
-        if sql is not None and expression != "*":
-            raise ConsumerMisuse("a subscription selects by tags or by SQL, not by both")
+    def add_subscription(
+        self,
+        topic: str,
+        expression: str = "*",
+        handler: Callable[..., Any] | None = None,
+        *,
+        sql: str | None = None,
+        batch: int | None = None,
+    ) -> None:
+        """`subscribe` without the decorator; without a handler it is for `async for`."""
         state = self._state
         wire_topic = self._session.wrap(topic)
-        tags = None if sql is not None else parse_tags(expression)
-        if tags is not None and not tags:
-            raise ConsumerMisuse(f"{expression!r} names no tag")
-        data = SubscriptionData.of(
-            wire_topic,
-            sql if sql is not None else expression,
-            version=state.clock.now_ms(),
-            expression_type=TAG if sql is None else SQL92,
-        )
-        state.subscriptions[wire_topic] = Subscription(
-            data, handler, None if tags is None else frozenset(tags)
-        )
+        data, tags = parse_subscription(topic, wire_topic, expression, sql, state.clock.now_ms())
+        called = None if handler is None else Handler.of(handler, batch)
+        state.subscriptions[wire_topic] = Subscription(data, called, tags)
         if self._session.running:
             self._session.spawn(self._announce(), name="announce")
 

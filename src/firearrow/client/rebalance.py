@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from firearrow.base.errors import FirearrowError
 from firearrow.client.pulling import PullLoop
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from firearrow.client.allocation import AllocationStrategy
     from firearrow.client.consumer_state import ConsumerState
-    from firearrow.client.message import ReceivedMessage
+    from firearrow.client.pulling import Consumption
     from firearrow.model.topic import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -38,12 +38,6 @@ LOCK_RENEW_MS: Final = 20_000
 UNLOCK_FORCED_MS: Final = 20_000
 HANDOVER_MS: Final = 500  # time for the owner before us to save how far it came
 HALF_AN_HOUR_MS: Final = 30 * 60_000
-
-
-class Consumption(Protocol):
-    """Takes messages that were pulled."""
-
-    def submit(self, window: Window, messages: Sequence[ReceivedMessage]) -> None: ...
 
 
 class Rebalance:
@@ -61,7 +55,8 @@ class Rebalance:
         self._consumption = consumption
         self._on_change = on_change
         self._wanted = asyncio.Event()
-        self._last_round_ms = -ROUND_MS_MIN
+        self._last_round_ms = state.clock.elapsed_ms() - ROUND_MS_MIN
+        self._wait_ms = 0
         self._busy: Callable[[Window], bool] = lambda _: False
         self._ended = False
 
@@ -75,20 +70,20 @@ class Rebalance:
 
     async def run(self) -> None:
         """Rounds for ever."""
-        state = self._state
-        wait_ms = 0
         while True:
-            await self._wait(wait_ms)
-            since_ms = state.clock.elapsed_ms() - self._last_round_ms
-            if since_ms < ROUND_MS_MIN:
-                await state.clock.sleep(ROUND_MS_MIN - since_ms)
-            self._wanted.clear()
-            self._last_round_ms = state.clock.elapsed_ms()
-            if state.paused:
-                wait_ms = state.settings.rebalance_ms
-                continue
-            settled = await self.round()
-            wait_ms = state.settings.rebalance_ms if settled else AGAIN_MS
+            await self.run_once()
+
+    async def run_once(self) -> None:
+        """Wait until the next round is due or wanted, then have it."""
+        state = self._state
+        await self._wait(self._wait_ms)
+        since_ms = state.clock.elapsed_ms() - self._last_round_ms
+        if since_ms < ROUND_MS_MIN:
+            await state.clock.sleep(ROUND_MS_MIN - since_ms)
+        self._wanted.clear()
+        self._last_round_ms = state.clock.elapsed_ms()
+        settled = state.paused or await self.round()
+        self._wait_ms = state.settings.rebalance_ms if settled else AGAIN_MS
 
     async def _wait(self, wait_ms: int) -> None:
         timer = self._state.clock.call_later(wait_ms, self._wanted.set)
@@ -109,7 +104,7 @@ class Rebalance:
                 settled = False
         for window in list(state.windows.values()):
             if window.queue.topic not in state.subscriptions:
-                await self._remove(window)
+                await self.remove(window)
         return settled
 
     async def _balance(self, topic: str) -> bool:
@@ -142,14 +137,14 @@ class Rebalance:
         for queue in state.owned(topic):
             window = state.windows[queue]
             if queue not in assigned or window.dropped or window.pull_expired(now_ms):
-                changed |= await self._remove(window)
+                changed |= await self.remove(window)
         added = [queue for queue in mine if queue not in state.windows]
         settled = all(queue not in state.windows or not state.windows[queue].dropped
                       for queue in mine)  # fmt: skip
         if added:
             if members > 1 and not state.settings.ordered:
                 await state.clock.sleep(HANDOVER_MS)
-            outcomes = await asyncio.gather(*(self._add(queue) for queue in added))
+            outcomes = await asyncio.gather(*(self.take(queue) for queue in added))
             changed |= any(outcomes)
             settled &= all(outcomes)
         if changed:
@@ -158,7 +153,8 @@ class Rebalance:
 
     # --- taking -----------------------------------------------------------------------------
 
-    async def _add(self, queue: MessageQueue) -> bool:
+    async def take(self, queue: MessageQueue) -> bool:
+        """Make a queue ours; False if it must be tried again later."""
         state = self._state
         locked = False
         try:
@@ -176,12 +172,19 @@ class Rebalance:
             return False
         if self._ended or queue.topic not in state.subscriptions or queue in state.windows:
             return True
+        self.begin_at(queue, offset, locked=locked)
+        return True
+
+    def begin_at(self, queue: MessageQueue, offset: int, *, locked: bool = False) -> None:
+        """Pull a queue from here on; whatever was pulled of it before is forgotten."""
+        state = self._state
+        if (before := state.windows.get(queue)) is not None:
+            before.drop()
         window = Window(queue, offset, state.clock.now_ms())
         window.set_locked(state.clock.now_ms(), locked=locked)
         state.windows[queue] = window
-        loop = PullLoop(state, window, self._consumption.submit, self._offset_was_wrong)
+        loop = PullLoop(state, window, self._consumption, self._offset_was_wrong)
         state.session.spawn(loop.run(), name=f"pull-{queue.topic}-{queue.queue_id}")
-        return True
 
     async def _first_offset(self, queue: MessageQueue) -> int:
         """Where to begin: what was saved, else what the consumer was told to begin with."""
@@ -203,7 +206,7 @@ class Rebalance:
 
     # --- giving -----------------------------------------------------------------------------
 
-    async def _remove(self, window: Window) -> bool:
+    async def remove(self, window: Window) -> bool:
         """Give a queue up; False while a handler is still at work on an ordered one."""
         state = self._state
         queue = window.queue

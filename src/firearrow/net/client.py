@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import ssl
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, Final
 
 from firearrow.base.runtime import time_limit
 from firearrow.net.connection import CLOSE_GRACE_MS, Connection, Limits
@@ -43,6 +46,7 @@ class RemotingClient:
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._closed = False
+        _clients.add(self)
 
     def answer_with(self, router: Router) -> None:
         """Who answers what servers ask, from now on."""
@@ -144,6 +148,20 @@ class RemotingClient:
             ended = [connection.closed for connection in connections]
             await asyncio.wait(ended, timeout=2 * CLOSE_GRACE_MS / 1000)
 
+    def detach(self) -> None:
+        """In a child after a fork: let go of the parent's connections without ending them.
+
+        While a child holds a copy of a socket, the server does not learn that the parent hung up.
+        The number stays taken, so that nothing else of the child is closed by mistake later.
+        """
+        nothing = os.open(os.devnull, os.O_RDWR)
+        try:
+            for connection in self._connections.values():
+                with contextlib.suppress(OSError):
+                    os.dup2(nothing, connection.fileno(), inheritable=False)
+        finally:
+            os.close(nothing)
+
     # --- owning connections (net.connection.Owner) ------------------------------------------
 
     def handle(self, connection: Connection, command: Command) -> None:
@@ -162,6 +180,17 @@ class RemotingClient:
 
     def held(self, change: int) -> None:
         pass  # servers of our choice; each frame is bounded by its own limit
+
+
+_clients: Final[weakref.WeakSet[RemotingClient]] = weakref.WeakSet()
+
+
+def _detach_all() -> None:
+    for client in list(_clients):
+        client.detach()
+
+
+os.register_at_fork(after_in_child=_detach_all)
 
 
 def split_address(address: str) -> tuple[str, int]:

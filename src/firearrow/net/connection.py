@@ -118,6 +118,11 @@ class Connection(asyncio.Protocol):
         state = "closed" if self.closed.done() else "open"
         return f"<Connection {self.peer} {state}, {self.in_progress} in progress>"
 
+    def fileno(self) -> int:
+        """The number of its socket; -1 when it has none."""
+        socket = None if self._transport is None else self._transport.get_extra_info("socket")
+        return -1 if socket is None else int(socket.fileno())
+
     # --- events of the transport ------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -1,0 +1,395 @@
+"""The same clients without `await`: each drives its asyncio twin on the process's portal.
+
+Nothing is decided here. A method passes its arguments on and waits; handlers run in threads, so
+they may block, and may use blocking clients themselves. After a fork, producers and Admin start
+anew in the child when they are next used; a consumer must be created there.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+
+from firearrow.client import producer as aio_producer
+from firearrow.client import pull_consumer as aio_pull
+from firearrow.client import push_consumer as aio_push
+from firearrow.client import transactions as aio_transactions
+from firearrow.client.errors import ClientClosed
+from firearrow.client.portal import portal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from concurrent.futures import Future
+
+    from firearrow.client.message import Message, ReceivedMessage
+    from firearrow.client.producer import ProducerOptions
+    from firearrow.client.pull_consumer import PullConsumerOptions
+    from firearrow.client.push_consumer import PushConsumerOptions
+    from firearrow.client.selection import Selector
+    from firearrow.client.sending import SendReceipt
+    from firearrow.client.transactions import Checker, LocalTransaction, TransactionReceipt
+    from firearrow.model.topic import MessageQueue
+    from firearrow.wire.bodies import ConsumerRunningInfo
+
+C = TypeVar("C", bound=Any)
+
+
+class BlockingClient(Generic[C]):
+    """Start, stop and forks, for all of them."""
+
+    def __init__(self, make: Callable[[], C], *, survives_fork: bool) -> None:
+        self._make = make
+        self._survives_fork = survives_fork
+        self._generation = portal.generation
+        self._guard = threading.Lock()
+        self._started = False
+
+        async def build() -> C:
+            return make()
+
+        self._build = build
+        self._aio: C = portal.call(build)
+
+    def start(self) -> None:
+        """Begin; `with` does it."""
+        portal.call(self._aio.start)
+        self._started = True
+
+    def close(self) -> None:
+        """End; `with` does it. In a forked child the parent's client is only forgotten."""
+        self._started = False
+        if self._generation == portal.generation:
+            portal.call(self._aio.close)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know this client by."""
+        return str(self._here().client_id)
+
+    def _here(self) -> C:
+        """The asyncio twin that lives in this process."""
+        if self._generation != portal.generation:
+            self._start_anew()
+        return self._aio
+
+    def _start_anew(self) -> None:
+        if not self._survives_fork or not self._started:
+            raise ClientClosed(
+                "this client was started before the process forked; create a new one in the child"
+            )
+        with self._guard:
+            if self._generation != portal.generation:
+                self._aio = portal.call(self._build)
+                portal.call(self._aio.start)
+                self._generation = portal.generation
+
+
+class Producer(BlockingClient[aio_producer.Producer]):
+    """Sends messages; use it with `with`, and share one among all threads.
+
+    Args:
+        group: Who is sending; producers that do the same share a group.
+        options: As for `firearrow.aio.Producer`.
+    """
+
+    def __init__(self, group: str, **options: Unpack[ProducerOptions]) -> None:
+        self.group = group
+        super().__init__(lambda: aio_producer.Producer(group, **options), survives_fork=True)
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: str | int | None = None,
+        selector: Selector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Send one message and wait for the broker's receipt."""
+        return portal.call(
+            self._here().send,
+            message,
+            queue=queue,
+            key=key,
+            selector=selector,
+            timeout_ms=timeout_ms,
+        )
+
+    def send_soon(
+        self, message: Message, *, key: str | int | None = None, timeout_ms: int | None = None
+    ) -> Future[SendReceipt]:
+        """Send without waiting; the future gets the receipt, and callbacks when it is there."""
+        return portal.begin(self._here().send, message, key=key, timeout_ms=timeout_ms)
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        split: bool = True,
+        timeout_ms: int | None = None,
+    ) -> list[SendReceipt]:
+        """Send messages of one topic in as few requests as possible."""
+        return portal.call(
+            self._here().send_batch, messages, queue=queue, split=split, timeout_ms=timeout_ms
+        )
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        key: str | int | None = None,
+        selector: Selector | None = None,
+    ) -> None:
+        """Send and do not wait: nobody will say whether it arrived."""
+        portal.call(self._here().send_oneway, message, queue=queue, key=key, selector=selector)
+
+    def request(
+        self, message: Message, *, timeout_ms: int = 3_000, key: str | int | None = None
+    ) -> ReceivedMessage:
+        """Send a message and wait until some consumer replies to it."""
+        return portal.call(self._here().request, message, timeout_ms=timeout_ms, key=key)
+
+    def reply(self, question: ReceivedMessage, body: bytes | str) -> SendReceipt:
+        """Answer a message that was sent with `request`."""
+        return portal.call(self._here().reply, question, body)
+
+    def recall(self, topic: str, recall_handle: str) -> str:
+        """Take back a timed message before it is due; returns its id."""
+        return portal.call(self._here().recall, topic, recall_handle)
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that messages of a topic can be sent to."""
+        return portal.call(self._here().queues, topic)
+
+
+class TransactionProducer(Producer):
+    """A producer whose messages wait for a local transaction.
+
+    Args:
+        group: As for `Producer`; the broker asks any live producer of the group.
+        check: Called with a half message whose outcome the broker does not know; returns it.
+        options: As for `firearrow.aio.Producer`.
+    """
+
+    def __init__(self, group: str, *, check: Checker, **options: Unpack[ProducerOptions]) -> None:
+        self.group = group
+        BlockingClient.__init__(
+            self,
+            lambda: aio_transactions.TransactionProducer(group, check=check, **options),
+            survives_fork=True,
+        )
+
+    def send_in_transaction(
+        self, message: Message, local: LocalTransaction, *, timeout_ms: int | None = None
+    ) -> TransactionReceipt:
+        """Send a half message, run `local` in a thread, tell the broker what it said."""
+        here = self._here()
+        assert isinstance(here, aio_transactions.TransactionProducer)
+        return portal.call(here.send_in_transaction, message, local, timeout_ms=timeout_ms)
+
+
+class PushConsumer(BlockingClient[aio_push.PushConsumer]):
+    """Gives messages to handlers, in threads; use it with `with`.
+
+    Args:
+        group: Members of a group share its messages, and its progress.
+        options: As for `firearrow.aio.PushConsumer`.
+    """
+
+    def __init__(self, group: str, **options: Unpack[PushConsumerOptions]) -> None:
+        self.group = group
+        self._ended = threading.Event()
+        super().__init__(lambda: aio_push.PushConsumer(group, **options), survives_fork=False)
+
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        handler: Callable[..., Any] | None = None,
+        *,
+        sql: str | None = None,
+        batch: int | None = None,
+    ) -> Any:  # noqa: ANN401 - a decorator, or nothing
+        """Consume a topic, or the part of it that has one of some tags (``a || b``).
+
+        Without a handler it is a decorator. With `sql` the broker selects by properties. With
+        `batch` the handler gets lists of up to so many messages.
+        """
+        if handler is not None:
+            self._subscribe(topic, expression, handler, sql, batch)
+            return None
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            self._subscribe(topic, expression, function, sql, batch)
+            return function
+
+        return decorate
+
+    def _subscribe(
+        self,
+        topic: str,
+        expression: str,
+        handler: Callable[..., Any],
+        sql: str | None,
+        batch: int | None,
+    ) -> None:
+        async def add() -> None:
+            self._aio.add_subscription(topic, expression, handler, sql=sql, batch=batch)
+
+        self._here()
+        portal.call(add)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming a topic."""
+        here = self._here()
+        portal.run_soon(lambda: here.unsubscribe(topic))
+
+    def run(self) -> None:
+        """Consume until `close`, Ctrl-C or SIGTERM; starts the consumer if it is not."""
+        if not self._started:
+            self.start()
+        previous = None
+        if threading.current_thread() is threading.main_thread():
+            previous = signal.signal(signal.SIGTERM, lambda *_: self._ended.set())
+        try:
+            self._ended.wait()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            if previous is not None:
+                signal.signal(signal.SIGTERM, previous)
+            self.close()
+
+    def close(self) -> None:
+        """Stop: handlers that are running end, offsets are saved, queues are given back."""
+        self._ended.set()
+        if self._started:
+            super().close()
+
+    def pause(self) -> None:
+        """Pull nothing more until `resume`; what was pulled is still consumed."""
+        portal.run_soon(self._here().pause)
+
+    def resume(self) -> None:
+        """Go on after `pause`."""
+        portal.run_soon(self._here().resume)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this member consumes now."""
+        return self._here().assignment
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """How this consumer is doing, as `mqadmin consumerStatus` shows it."""
+        return self._here().running_info()
+
+
+class PullConsumer(BlockingClient[aio_pull.PullConsumer]):
+    """Messages on request; use it with `with`.
+
+    Args:
+        group: Whose progress this is.
+        options: As for `firearrow.aio.PullConsumer`.
+    """
+
+    def __init__(self, group: str, **options: Unpack[PullConsumerOptions]) -> None:
+        self.group = group
+        super().__init__(lambda: aio_pull.PullConsumer(group, **options), survives_fork=False)
+
+    def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
+        """Share the queues of a topic with the other members of the group."""
+
+        async def subscribe() -> None:
+            self._aio.subscribe(topic, expression, sql=sql)
+
+        self._here()
+        portal.call(subscribe)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Give the queues of a topic back."""
+        here = self._here()
+        portal.run_soon(lambda: here.unsubscribe(topic))
+
+    def assign(
+        self, queues: Iterable[MessageQueue], expression: str = "*", *, sql: str | None = None
+    ) -> None:
+        """Take exactly these queues, whoever else reads them."""
+        portal.call(self._here().assign, list(queues), expression, sql=sql)
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that this consumer reads now."""
+        return self._here().assignment
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic that can be read."""
+        return portal.call(self._here().queues, topic)
+
+    def poll(self, timeout_ms: int = aio_pull.POLL_MS) -> list[ReceivedMessage]:
+        """The next messages of some queue; an empty list when none came in time."""
+        return portal.call(self._here().poll, timeout_ms)
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Messages one by one, until the consumer is closed."""
+        while self._started:
+            yield from self.poll()
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Hand out nothing of these queues until `resume`."""
+        here, chosen = self._here(), list(queues)
+        portal.run_soon(lambda: here.pause(chosen))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        """Go on after `pause`."""
+        here, chosen = self._here(), list(queues)
+        portal.run_soon(lambda: here.resume(chosen))
+
+    def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on reading a queue at an offset, forwards or backwards."""
+        portal.call(self._here().seek, queue, offset)
+
+    def seek_to_beginning(self, queue: MessageQueue) -> None:
+        """Read a queue from its oldest message."""
+        portal.call(self._here().seek_to_beginning, queue)
+
+    def seek_to_end(self, queue: MessageQueue) -> None:
+        """Skip what a queue has."""
+        portal.call(self._here().seek_to_end, queue)
+
+    def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Read a queue from the first message stored at or after a time."""
+        portal.call(self._here().seek_to_time, queue, timestamp_ms)
+
+    def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message of a queue stored at or after a time."""
+        return portal.call(self._here().offset_at, queue, timestamp_ms)
+
+    def min_offset(self, queue: MessageQueue) -> int:
+        """The oldest offset that a queue still has."""
+        return portal.call(self._here().min_offset, queue)
+
+    def max_offset(self, queue: MessageQueue) -> int:
+        """The offset of the next message that a queue will get."""
+        return portal.call(self._here().max_offset, queue)
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """The offset of the next message that `poll` hands out."""
+        return self._here().position(queue)
+
+    def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Write down progress on the brokers: what was handed out, or these offsets."""
+        portal.call(self._here().commit, offsets)
+
+    def committed(self, queue: MessageQueue) -> int | None:
+        """What the group has committed for a queue; None if nothing."""
+        return portal.call(self._here().committed, queue)
