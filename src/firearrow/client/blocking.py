@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 
+from firearrow.base.errors import FirearrowError
 from firearrow.client import producer as aio_producer
 from firearrow.client import pull_consumer as aio_pull
 from firearrow.client import push_consumer as aio_push
 from firearrow.client import transactions as aio_transactions
 from firearrow.client.errors import ClientClosed
-from firearrow.client.portal import portal
+from firearrow.client.portal import Call, portal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from concurrent.futures import Future
 
     from firearrow.client.message import Message, ReceivedMessage
     from firearrow.client.producer import ProducerOptions
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from firearrow.wire.bodies import ConsumerRunningInfo
 
 C = TypeVar("C", bound=Any)
+SOON_MAX: Final = 2_048  # more in flight do not make it faster, they only fill memory
 
 
 class BlockingClient(Generic[C]):
@@ -102,6 +104,7 @@ class Producer(BlockingClient[aio_producer.Producer]):
 
     def __init__(self, group: str, **options: Unpack[ProducerOptions]) -> None:
         self.group = group
+        self._soon = threading.Semaphore(SOON_MAX)
         super().__init__(lambda: aio_producer.Producer(group, **options), survives_fork=True)
 
     def send(
@@ -114,20 +117,23 @@ class Producer(BlockingClient[aio_producer.Producer]):
         timeout_ms: int | None = None,
     ) -> SendReceipt:
         """Send one message and wait for the broker's receipt."""
+        here = self._here()
+        if queue is None and key is None and selector is None:
+            return portal.pass_on(Call(_sending(here, message, timeout_ms)))
         return portal.call(
-            self._here().send,
-            message,
-            queue=queue,
-            key=key,
-            selector=selector,
-            timeout_ms=timeout_ms,
+            here.send, message, queue=queue, key=key, selector=selector, timeout_ms=timeout_ms
         )
 
-    def send_soon(
-        self, message: Message, *, key: str | int | None = None, timeout_ms: int | None = None
-    ) -> Future[SendReceipt]:
-        """Send without waiting; the future gets the receipt, and callbacks when it is there."""
-        return portal.begin(self._here().send, message, key=key, timeout_ms=timeout_ms)
+    def send_soon(self, message: Message, *, timeout_ms: int | None = None) -> Future[SendReceipt]:
+        """Send without waiting; the future gets the receipt, and callbacks when it is there.
+
+        Waits only while SOON_MAX sends are under way already.
+        """
+        self._soon.acquire()
+        future: Future[SendReceipt] = Future()
+        future.add_done_callback(lambda _: self._soon.release())
+        portal.begin(Call(_sending(self._here(), message, timeout_ms), future))
+        return future
 
     def send_batch(
         self,
@@ -172,6 +178,26 @@ class Producer(BlockingClient[aio_producer.Producer]):
         return portal.call(self._here().queues, topic)
 
 
+def _sending(
+    producer: aio_producer.Producer, message: Message, timeout_ms: int | None
+) -> Callable[[Call[SendReceipt]], None]:
+    """Begin a send on the loop: without a coroutine if it is an ordinary one."""
+
+    def begin(call: Call[SendReceipt]) -> None:
+        def settle(outcome: SendReceipt | FirearrowError) -> None:
+            if not isinstance(outcome, FirearrowError):
+                call.settle(result=outcome)
+            elif producer.retries > 0 and producer.worth_retrying(outcome):
+                call.run(producer.send(message, timeout_ms=timeout_ms))
+            else:
+                call.settle(error=outcome)
+
+        if not producer.begin_send(message, timeout_ms or producer.timeout_ms, settle):
+            call.run(producer.send(message, timeout_ms=timeout_ms))
+
+    return begin
+
+
 class TransactionProducer(Producer):
     """A producer whose messages wait for a local transaction.
 
@@ -183,6 +209,7 @@ class TransactionProducer(Producer):
 
     def __init__(self, group: str, *, check: Checker, **options: Unpack[ProducerOptions]) -> None:
         self.group = group
+        self._soon = threading.Semaphore(SOON_MAX)
         BlockingClient.__init__(
             self,
             lambda: aio_transactions.TransactionProducer(group, check=check, **options),

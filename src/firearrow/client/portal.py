@@ -14,13 +14,13 @@ import asyncio
 import os
 import threading
 from collections import deque
-from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
 
 from firearrow.client.errors import ClientClosed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,21 +28,54 @@ T = TypeVar("T")
 START_TIMEOUT_S: Final = 10
 
 
-class _Call:
-    """One call on its way; the thread that made it waits on `lock`."""
+class Call(Generic[T]):
+    """One call on its way: who waits for it sleeps on a lock, or has a future."""
 
-    __slots__ = ("arguments", "error", "function", "future", "keywords", "lock", "result", "task")
+    __slots__ = ("_lock", "begin", "error", "future", "result", "task")
 
-    def __init__(self, function: Any, arguments: Any, keywords: Any) -> None:  # noqa: ANN401
-        self.function = function
-        self.arguments = arguments
-        self.keywords = keywords
-        self.lock = threading.Lock()
-        self.lock.acquire()
-        self.result: Any = None
+    def __init__(self, begin: Callable[[Call[T]], None], future: Future[T] | None = None) -> None:
+        self.begin = begin  # on the loop
+        self.future = future
+        self.result: T | None = None
         self.error: BaseException | None = None
         self.task: asyncio.Task[None] | None = None
-        self.future: Future[Any] | None = None  # who waits with this instead
+        self._lock: threading.Lock | None = None
+        if future is None:
+            self._lock = threading.Lock()
+            self._lock.acquire()
+
+    def wait(self) -> T:
+        assert self._lock is not None
+        self._lock.acquire()
+        if self.error is not None:
+            try:
+                raise self.error
+            finally:
+                self.error = None  # no cycle through the traceback
+        return self.result  # type: ignore[return-value]
+
+    def run(self, work: Coroutine[Any, Any, T]) -> None:
+        """Let a coroutine settle the call."""
+        self.task = asyncio.get_running_loop().create_task(self._run(work))
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> None:
+        try:
+            self.settle(result=await work)
+        except asyncio.CancelledError:
+            self.settle(error=ClientClosed("the call was cancelled"))
+        except BaseException as error:
+            self.settle(error=error)
+
+    def settle(self, *, result: T | None = None, error: BaseException | None = None) -> None:
+        """It is done: wake whoever waits."""
+        self.result, self.error = result, error
+        if self._lock is not None:
+            self._lock.release()
+        elif self.future is not None and self.future.set_running_or_notify_cancel():
+            if error is not None:
+                self.future.set_exception(error)
+            else:
+                self.future.set_result(result)  # type: ignore[arg-type]
 
 
 class Portal:
@@ -52,7 +85,7 @@ class Portal:
         self._guard = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._calls: deque[_Call] = deque()
+        self._calls: deque[Call[Any]] = deque()
         self._wake_comes = False
         self.generation = 0  # grows with every fork: what belongs to an older one is dead
 
@@ -63,54 +96,43 @@ class Portal:
         **keywords: P.kwargs,
     ) -> T:
         """Run a coroutine function on the loop and wait for it, in any thread but the loop's."""
+        call: Call[T] = Call(lambda call: call.run(function(*arguments, **keywords)))
+        return self.pass_on(call)
+
+    def pass_on(self, call: Call[T]) -> T:
+        """Have a call begun on the loop, and wait for it."""
         loop = self._loop or self._start()
         if threading.current_thread() is self._thread:
             raise ClientClosed(
                 "a blocking client was called on its own event loop; use firearrow.aio there"
             )
-        call = _Call(function, arguments, keywords)
-        self._calls.append(call)
-        if not self._wake_comes:
-            self._wake_comes = True
-            loop.call_soon_threadsafe(self._take_calls)
+        self.begin(call)
         try:
-            call.lock.acquire()
-        except BaseException:  # Ctrl-C: what was begun must not go on unseen
+            return call.wait()
+        except KeyboardInterrupt:  # what was begun must not go on unseen
             loop.call_soon_threadsafe(self._cancel, call)
             raise
-        if call.error is not None:
-            try:
-                raise call.error
-            finally:
-                call.error = None  # no cycle through the traceback
-        return call.result  # type: ignore[no-any-return]
 
-    def begin(
-        self,
-        function: Callable[P, Coroutine[Any, Any, T]],
-        *arguments: P.args,
-        **keywords: P.kwargs,
-    ) -> Future[T]:
-        """Start a coroutine function on the loop; the future gets its result."""
+    def begin(self, call: Call[T]) -> None:
+        """Have a call begun on the loop; calls that come together cross over together."""
         loop = self._loop or self._start()
-        future: Future[T] = Future()
-        call = _Call(function, arguments, keywords)
-        call.future = future
         self._calls.append(call)
         if not self._wake_comes:
             self._wake_comes = True
             loop.call_soon_threadsafe(self._take_calls)
-        return future
 
     def _take_calls(self) -> None:
         self._wake_comes = False
         calls = self._calls
         while calls:
             call = calls.popleft()
-            call.task = asyncio.get_running_loop().create_task(_serve(call))
+            try:
+                call.begin(call)
+            except BaseException as error:
+                call.settle(error=error)
 
     @staticmethod
-    def _cancel(call: _Call) -> None:
+    def _cancel(call: Call[Any]) -> None:
         if call.task is not None:
             call.task.cancel()
 
@@ -161,22 +183,6 @@ def _turn(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
     asyncio.set_event_loop(loop)
     loop.call_soon(ready.set)
     loop.run_forever()
-
-
-async def _serve(call: _Call) -> None:
-    try:
-        call.result = await call.function(*call.arguments, **call.keywords)
-    except asyncio.CancelledError:
-        call.error = ClientClosed("the call was cancelled")
-    except BaseException as error:
-        call.error = error
-    finally:
-        call.lock.release()
-        if call.future is not None and call.future.set_running_or_notify_cancel():
-            if call.error is not None:
-                call.future.set_exception(call.error)
-            else:
-                call.future.set_result(call.result)
 
 
 portal: Final = Portal()

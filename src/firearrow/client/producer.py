@@ -46,12 +46,14 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.headers import RecallMessageReply, RecallMessageRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from firearrow.client.message import Message, ReceivedMessage
     from firearrow.client.routes import TopicRoute
     from firearrow.client.selection import Selector
     from firearrow.wire.command import Command
+
+    Settled = SendReceipt | FirearrowError
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +73,7 @@ class Delivery(NamedTuple):
     queue: MessageQueue | None  # this one and no other
     deadline_ms: int
     timeout_ms: int
+    failed: tuple[str, FirearrowError] | None = None  # what the first try came to, and where
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -155,6 +158,8 @@ class Producer:
         self._turns = QueueTurns(BrokerFaults() if avoid_slow_brokers else None)
         self._in_flight = 0
         self._in_flight_max = in_flight_max
+        # No hook, no latency to learn, no second try for what was stored: the quick path will do.
+        self._unwatched = not (hooks or trace or avoid_slow_brokers or retry_unless_ok)
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         self._hooks: list[SendHook] = list(hooks)
         self._session = Session(self._nameservers, self._options)
@@ -233,16 +238,60 @@ class Producer:
         check_message(message, self._max_message_bytes)
         timeout_ms = timeout_ms or self.timeout_ms
         deadline_ms = self._clock.elapsed_ms() + timeout_ms
-        packed = await self._pack(message)
-        key = key if key is not None else message.sharding_key
+        packed = self._pack_now(message) or await self._pack(message)
         route = self._session.known_route(packed.topic)
         if route is None or not route.publish:
             route = await self._publish_route(packed.topic)
+        key = key if key is not None else message.sharding_key
         if queue is None and (selector is not None or key is not None):
             queue = self._select(route, message, key, selector)
-        return await self._deliver(
-            Delivery(packed, [message], route, queue, deadline_ms, timeout_ms)
-        )
+        failed = None
+        begun = self._begin(packed, queue or self._turns.choose(route.publish), timeout_ms)
+        if begun is not None:
+            answer, broker_name = begun
+            self._in_flight += 1
+            try:
+                return receipt_of(await answer, packed, message.topic, broker_name)
+            except FirearrowError as error:
+                failed = broker_name, error
+            finally:
+                self._end_flight()
+        delivery = Delivery(packed, [message], route, queue, deadline_ms, timeout_ms, failed)
+        return await self._deliver(delivery)
+
+    def begin_send(
+        self, message: Message, timeout_ms: int, settle: Callable[[Settled], None]
+    ) -> bool:
+        """`send` without a coroutine, for blocking callers: `settle` hears how it ended.
+
+        False if it cannot be begun so simply, or has to be tried again: then `send` must be
+        used. On the loop only.
+        """
+        self._session.check_running()
+        check_message(message, self._max_message_bytes)
+        packed = self._pack_now(message)
+        if packed is None:
+            return False
+        route = self._session.known_route(packed.topic)
+        if route is None or not route.publish:
+            return False
+        key = message.sharding_key
+        queue = self._turns.choose(route.publish) if key is None else by_key(route.publish, key)
+        begun = self._begin(packed, queue, timeout_ms)
+        if begun is None:
+            return False
+        answer, broker_name = begun
+        self._in_flight += 1
+
+        def ended(answer: asyncio.Future[Command]) -> None:
+            self._end_flight()
+            try:
+                settle(receipt_of(answer.result(), packed, message.topic, broker_name))
+            except FirearrowError as error:
+                settle(error)
+
+        answer.add_done_callback(ended)
+        return True
 
     async def send_batch(
         self,
@@ -337,19 +386,43 @@ class Producer:
 
     # --- how --------------------------------------------------------------------------------
 
-    async def _pack(self, message: Message, sys_flag: int = 0) -> Envelope:
+    def _pack_now(self, message: Message, sys_flag: int = 0) -> Envelope | None:
+        """Pack a message on the spot; None if compressing it would hold up the loop."""
         properties = message.properties
         if names.UNIQ_KEY not in properties:
             properties[names.UNIQ_KEY] = self._session.unique_keys.next()
         self._mark_namespace(message)
         body = message.body
         if len(body) >= self._compress_over_bytes:
-            if len(body) < PACK_IN_THREAD_BYTES:
-                body = pack(body, self._compression, self._compress_level)
-            else:
-                body = await asyncio.to_thread(pack, body, self._compression, self._compress_level)
+            if len(body) >= PACK_IN_THREAD_BYTES:
+                return None
+            body = pack(body, self._compression, self._compress_level)
             sys_flag = with_compression(sys_flag, self._compression)
         return envelope(message, self._session.wrap(message.topic), body, sys_flag)
+
+    async def _pack(self, message: Message, sys_flag: int = 0) -> Envelope:
+        packed = self._pack_now(message, sys_flag)
+        if packed is None:
+            compression, level = self._compression, self._compress_level
+            body = await asyncio.to_thread(pack, message.body, compression, level)
+            sys_flag = with_compression(sys_flag, compression)
+            packed = envelope(message, self._session.wrap(message.topic), body, sys_flag)
+        return packed
+
+    def _begin(
+        self, packed: Envelope, queue: MessageQueue, timeout_ms: int
+    ) -> tuple[asyncio.Future[Command], str] | None:
+        """The first try, if it can be made at once and nobody watches; else None.
+
+        What `_try_brokers` does, without its coroutines: it is half of the cost of a send.
+        """
+        if self._in_flight >= self._in_flight_max or not self._unwatched:
+            return None
+        address = self._session.master_address(queue.broker_name)
+        connection = None if address is None else self._session.live_connection(address)
+        if connection is None:
+            return None
+        return connection.invoke(self._command(packed, queue), timeout_ms), queue.broker_name
 
     def _mark_namespace(self, message: Message) -> None:
         if self._options.namespace:
@@ -398,17 +471,21 @@ class Producer:
         try:
             return await self._try_brokers(delivery)
         finally:
-            self._in_flight -= 1
-            if self._waiting_for_room:
-                self._give_room()
+            self._end_flight()
 
     async def _try_brokers(self, delivery: Delivery) -> SendReceipt:
-        packed, messages, route, fixed, deadline_ms, timeout_ms = delivery
+        packed, messages, route, fixed, deadline_ms, timeout_ms, failed = delivery
         last_broker: str | None = None
         last_receipt: SendReceipt | None = None
         failure: FirearrowError | None = None
         tries = 1 if fixed is not None else 1 + self.retries
-        for attempt in range(tries):
+        attempts = range(tries)
+        if failed is not None:
+            last_broker, failure = failed
+            attempts = range(1, tries) if self.worth_retrying(failure) else range(0)
+            if attempts:
+                route = await self._route_after(failure, packed.topic, route)
+        for attempt in attempts:
             now_ms = self._clock.elapsed_ms()
             if now_ms >= deadline_ms:
                 break
@@ -418,7 +495,7 @@ class Producer:
                 receipt = await self._try(packed, messages, queue, deadline_ms - now_ms)
             except FirearrowError as error:
                 failure = error
-                if not self._worth_retrying(error):
+                if not self.worth_retrying(error):
                     break
                 if attempt + 1 < tries:
                     route = await self._route_after(error, packed.topic, route)
@@ -428,7 +505,7 @@ class Producer:
             last_receipt = receipt
         if last_receipt is not None:
             return last_receipt
-        if failure is None or (self._worth_retrying(failure) and self._is_late(deadline_ms)):
+        if failure is None or (self.worth_retrying(failure) and self._is_late(deadline_ms)):
             reason = f": {failure}" if failure else ""
             raise SendTimeout(
                 f"{packed.topic}: not sent within {timeout_ms} ms{reason}"
@@ -439,7 +516,8 @@ class Producer:
         return self._clock.elapsed_ms() >= deadline_ms
 
     @staticmethod
-    def _worth_retrying(error: FirearrowError) -> bool:
+    def worth_retrying(error: FirearrowError) -> bool:
+        """Whether another broker may do better."""
         return error.code in RETRY_CODES if isinstance(error, BrokerError) else error.retriable
 
     async def _route_after(
@@ -515,7 +593,8 @@ class Producer:
         finally:
             timer.cancel()
 
-    def _give_room(self) -> None:
+    def _end_flight(self) -> None:
+        self._in_flight -= 1
         while self._waiting_for_room and self._in_flight < self._in_flight_max:
             room = self._waiting_for_room.popleft()
             if not room.done():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import struct
 from enum import StrEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from firearrow.client.errors import InvalidMessage
@@ -100,12 +101,18 @@ def broker_of_recall_handle(handle: str) -> str | None:
 
 def check_message(message: Message, body_bytes_max: int) -> None:
     """InvalidMessage unless a broker could take it."""
-    problem = check_topic_name(message.topic)
-    if problem is None and message.topic in NO_SEND_TOPICS:
-        problem = f"nobody but the broker writes to topic {message.topic}"
+    problem = topic_problem(message.topic)
     if problem is not None:
         raise InvalidMessage(problem)
     check_body(len(message.body), body_bytes_max)
+
+
+@lru_cache(maxsize=4096)
+def topic_problem(topic: str) -> str | None:
+    """Why nothing can be sent to a topic; None if it can."""
+    if topic in NO_SEND_TOPICS:
+        return f"nobody but the broker writes to topic {topic}"
+    return check_topic_name(topic)
 
 
 def check_body(size: int, body_bytes_max: int) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from firearrow.client.options import ClientOptions
+    from firearrow.net.connection import Connection
     from firearrow.net.router import Handler
     from firearrow.wire.bodies import ConsumerData
     from firearrow.wire.header import Header
@@ -181,6 +182,10 @@ class Session(Service):
         for hook in options.hooks:
             hook.after_response(address, command, response)
         return response
+
+    def live_connection(self, address: str) -> Connection | None:
+        """The way to `address` if it is open and requests need nothing added: for sends."""
+        return self._net.live(address) if self.options.plain else None
 
     async def invoke_oneway(self, address: str, command: Command) -> None:
         """Send a request that nobody answers."""

@@ -55,8 +55,8 @@ class RemotingClient:
     async def invoke(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request and wait for its response; connecting counts against the time limit."""
         connection = self._live(address)
-        started_ms = self._clock.elapsed_ms()
         if connection is None:
+            started_ms = self._clock.elapsed_ms()
             try:
                 async with time_limit(self._clock, timeout_ms):
                     connection = await self.connection(address)
@@ -65,13 +65,7 @@ class RemotingClient:
                     f"connecting to {address} took all of {timeout_ms} ms"
                 ) from None
             timeout_ms -= self._clock.elapsed_ms() - started_ms
-        try:
-            return await connection.invoke(command, timeout_ms)
-        except RequestTimeout:
-            # Not a word all the time: the line may be dead without anybody having told us.
-            if connection.last_heard_ms < started_ms:
-                connection.abort("silent for too long")
-            raise
+        return await connection.invoke(command, timeout_ms)
 
     async def invoke_oneway(self, address: str, command: Command) -> None:
         """Send a request that nobody answers; returns when it is on its way."""
@@ -121,6 +115,7 @@ class RemotingClient:
             raise ConnectFailed(
                 f"cannot connect to {address}: {reason}. Is the server running there?"
             ) from error
+        connection.abort_when_silent = True  # nobody may ever tell us that the line is dead
         self._connections[address] = connection
         if self._on_connect is not None:
             self._on_connect(address)

@@ -44,6 +44,9 @@ WRITE_CORK_BYTES: Final = 64 * 1024  # replies of one read leave together, up to
 JOIN_BYTES_MAX: Final = 128 * 1024  # joining less costs less than handing over the pieces
 # One read may hold 26,000 requests; after so many the other connections have their turn.
 TURN_COMMANDS_MAX: Final = 128
+# As plain integers: an enum's `&` takes as long as decoding a reply.
+_RESPONSE: Final = int(Flag.RESPONSE)
+_ONEWAY: Final = int(Flag.ONEWAY)
 CLOSE_GRACE_MS: Final = 5_000  # how long a closing connection may take to flush
 
 
@@ -87,6 +90,7 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._owner = owner
         self._express = express
+        self.abort_when_silent = False  # a whole request's time without a word: the line is dead
         self.note: object = None  # whatever its owner wants to remember about this peer
         self._clock = clock
         self._limits = limits
@@ -219,7 +223,7 @@ class Connection(asyncio.Protocol):
                     break
                 turn -= 1
                 command = self._waiting.popleft()
-                if command.flag & Flag.RESPONSE:
+                if command.flag & _RESPONSE:
                     self._answered(command)
                 else:
                     self._owner.handle(self, command)
@@ -332,7 +336,7 @@ class Connection(asyncio.Protocol):
 
     def invoke_oneway(self, command: Command) -> None:
         """Send a request that nobody answers."""
-        assert command.flag & Flag.ONEWAY
+        assert command.flag & _ONEWAY
         command.opaque = self._take_opaque()
         self.send(command)
 
@@ -361,13 +365,17 @@ class Connection(asyncio.Protocol):
         self._deadline_timer = None
         now_ms = self._clock.elapsed_ms()
         overdue = [opaque for opaque, entry in self._pending.items() if entry[1] <= now_ms]
+        silent = False
         for opaque in overdue:
-            answer, _, timeout_ms = self._pending.pop(opaque)
+            answer, deadline_ms, timeout_ms = self._pending.pop(opaque)
+            silent |= self.last_heard_ms < deadline_ms - timeout_ms
             if not answer.done():
                 answer.set_exception(
                     RequestTimeout(f"{self.peer} did not answer within {timeout_ms} ms")
                 )
-        if self._pending:
+        if silent and self.abort_when_silent:
+            self.abort("silent for too long")
+        elif self._pending:
             self._watch_deadlines(min(deadline_ms for _, deadline_ms, _ in self._pending.values()))
 
     # --- memory -----------------------------------------------------------------------------
