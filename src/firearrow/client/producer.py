@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypedDict
 
 from firearrow.base.errors import FirearrowError
-from firearrow.client.errors import InvalidMessage, InvalidName, SendTimeout, TooManyRequests
+from firearrow.client.errors import InvalidMessage, InvalidName, SendTimeout
 from firearrow.client.hooks import SendContext, SendHook, call_each
+from firearrow.client.in_flight import InFlight
 from firearrow.client.options import ClientOptions, parse_nameservers
 from firearrow.client.requests import PendingReplies, add_reply_properties, reply_message
 from firearrow.client.selection import BrokerFaults, QueueTurns, by_key
@@ -156,11 +156,9 @@ class Producer:
         self._creation_queue_nums = creation_queue_nums
         self._creation_text = str(creation_queue_nums)
         self._turns = QueueTurns(BrokerFaults() if avoid_slow_brokers else None)
-        self._in_flight = 0
-        self._in_flight_max = in_flight_max
+        self._in_flight = InFlight(in_flight_max, self._options.clock)
         # No hook, no latency to learn, no second try for what was stored: the quick path will do.
         self._unwatched = not (hooks or trace or avoid_slow_brokers or retry_unless_ok)
-        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         self._hooks: list[SendHook] = list(hooks)
         self._session = Session(self._nameservers, self._options)
         self._clock = self._options.clock
@@ -249,13 +247,13 @@ class Producer:
         begun = self._begin(packed, queue or self._turns.choose(route.publish), timeout_ms)
         if begun is not None:
             answer, broker_name = begun
-            self._in_flight += 1
+            self._in_flight.count += 1
             try:
                 return receipt_of(await answer, packed, message.topic, broker_name)
             except FirearrowError as error:
                 failed = broker_name, error
             finally:
-                self._end_flight()
+                self._in_flight.leave()
         delivery = Delivery(packed, [message], route, queue, deadline_ms, timeout_ms, failed)
         return await self._deliver(delivery)
 
@@ -281,10 +279,10 @@ class Producer:
         if begun is None:
             return False
         answer, broker_name = begun
-        self._in_flight += 1
+        self._in_flight.count += 1
 
         def ended(answer: asyncio.Future[Command]) -> None:
-            self._end_flight()
+            self._in_flight.leave()
             try:
                 settle(receipt_of(answer.result(), packed, message.topic, broker_name))
             except FirearrowError as error:
@@ -416,7 +414,7 @@ class Producer:
 
         What `_try_brokers` does, without its coroutines: it is half of the cost of a send.
         """
-        if self._in_flight >= self._in_flight_max or not self._unwatched:
+        if self._in_flight.full or not self._unwatched:
             return None
         address = self._session.master_address(queue.broker_name)
         connection = None if address is None else self._session.live_connection(address)
@@ -465,13 +463,11 @@ class Producer:
 
     async def _deliver(self, delivery: Delivery) -> SendReceipt:
         """Try until stored, refused, or out of tries or time."""
-        if self._in_flight >= self._in_flight_max:
-            await self._wait_for_room(delivery.deadline_ms)
-        self._in_flight += 1
+        await self._in_flight.enter(delivery.deadline_ms)
         try:
             return await self._try_brokers(delivery)
         finally:
-            self._end_flight()
+            self._in_flight.leave()
 
     async def _try_brokers(self, delivery: Delivery) -> SendReceipt:
         packed, messages, route, fixed, deadline_ms, timeout_ms, failed = delivery
@@ -574,29 +570,3 @@ class Producer:
                 failed=isinstance(context.error, NetworkError | BrokerError),
                 reachable=not isinstance(context.error, BrokerError),
             )
-
-    # --- room -------------------------------------------------------------------------------
-
-    async def _wait_for_room(self, deadline_ms: int) -> None:
-        room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting_for_room.append(room)
-
-        def give_up() -> None:
-            if not room.done():
-                room.set_exception(
-                    TooManyRequests(f"{self._in_flight_max} sends are under way already")
-                )
-
-        timer = self._clock.call_later(deadline_ms - self._clock.elapsed_ms(), give_up)
-        try:
-            await room
-        finally:
-            timer.cancel()
-
-    def _end_flight(self) -> None:
-        self._in_flight -= 1
-        while self._waiting_for_room and self._in_flight < self._in_flight_max:
-            room = self._waiting_for_room.popleft()
-            if not room.done():
-                room.set_result(None)
-                return
