@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from firearrow.base.runtime import Clock
-    from firearrow.hot import LogWriter, ScannedRecord, StoreMessage
+    from firearrow.hot import LogWriter, PullGate, PullPath, ScannedRecord, StoreMessage
     from firearrow.store.dispatcher import Listener
 
 log = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ class MessageStore:
             # Recovery looked at every byte from there on; if it found damage, readers look again.
             verified_from=recovered.end_offset if recovered.damage else recovered.scanned_from,
         )
-        self._report(recovered)
+        recovered.report(self._root.name)
         self.recovered = recovered
         return recovered
 
@@ -252,17 +252,6 @@ class MessageStore:
             return 0
         rest = self._segments.file(start).buffer[offset - start :]
         return len(bytes(rest[:PAGE_BYTES]).rstrip(b"\0"))
-
-    def _report(self, recovered: Recovered) -> None:
-        for line in recovered.damage:
-            log.error("store %s: %s", self._root.name, line)
-        if not recovered.clean:
-            log.warning(
-                "store %s was not stopped cleanly: %d records checked from offset %d on",
-                self._root.name,
-                recovered.records,
-                recovered.scanned_from,
-            )
 
     async def stop(self) -> None:
         """Get everything to the disk and leave the directory as a clean stop leaves it."""
@@ -522,6 +511,17 @@ class MessageStore:
         if queue is None or self._reader is None:
             raise ServiceNotAvailable("the store is not started")
         return self._reader.read(queue, offset, max_count, codes=codes, wanted=wanted)
+
+    def pull_path(self, gates: dict[bytes, PullGate]) -> PullPath:
+        """The compiled way to `get`, for a store that is started."""
+        assert self._reader is not None
+        return self._reader.pull_path(gates, self._queues)
+
+    @property
+    def read_limits(self) -> tuple[int, int, int]:
+        """Of one `get` out of memory: records, bytes, and entries that are looked at."""
+        assert self._reader is not None
+        return self._reader.limits
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue that has, or had, messages."""

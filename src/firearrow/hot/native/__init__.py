@@ -4,6 +4,7 @@ from firearrow.hot.layout import Derived, Gathered, Scan, ScannedRecord
 from firearrow.hot.native.commands import Command, encode_frame, encode_head
 from firearrow.hot.native.frames import decode_frames
 from firearrow.hot.native.keys import KeyTable
+from firearrow.hot.native.pulling import Pulled, PullGate, PullPath, own_filter, pull_key
 from firearrow.hot.native.queues import (
     QueueTail,
     check_run,
@@ -39,6 +40,9 @@ __all__ = [
     "Gathered",
     "KeyTable",
     "LogWriter",
+    "PullGate",
+    "PullPath",
+    "Pulled",
     "QueueTail",
     "Record",
     "Scan",
@@ -62,8 +66,10 @@ __all__ = [
     "java_hash",
     "key_hash",
     "offset_message_id",
+    "own_filter",
     "parse_offset_message_id",
     "parse_unique_key",
+    "pull_key",
     "queue_key",
     "scan_records",
     "serve_syncs",

@@ -10,12 +10,16 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyBy
 from cpython.dict cimport PyDict_GetItem
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from firearrow.hot.native.commands import Command, encode_frame
 from firearrow.hot.native.endian cimport i32, w32
 from firearrow.hot.native.queues cimport QueueTail
 from firearrow.hot.native.records cimport write_raw
+from firearrow.hot.native.scanning cimport (
+    Head, Text, is_word, plain_string, put_decimal, put_hex, put_offset, raw_string, read_head,
+    whole_decimal,
+)
 from firearrow.hot.native.writing cimport LogWriter
 
 from firearrow.hot.reference.sending import Served
@@ -33,7 +37,6 @@ cdef enum:
     TRANSACTION_ID = 3
     OPAQUE = 4
 
-cdef const char* _HEX = b"0123456789ABCDEF"
 cdef tuple _SENTINELS = ("@msg@", "@queue@", "@offset@", "@transaction@", "1987654321")
 
 
@@ -50,88 +53,24 @@ cdef class TopicGate:
         self.size = 0
 
 
-cdef struct _Text:
-    const uint8_t* p
-    int size
-
-
-cdef struct _Header:
+cdef struct _Fields:
     # What a send request says; letters are those of the V2 header.
-    int code
-    int flag
-    int64_t opaque
-    _Text letter[26]
-
-
-cdef inline const uint8_t* _string(const uint8_t* p, const uint8_t* end, _Text* out) noexcept nogil:
-    """A JSON string without escapes, `p` behind its first quote; NULL if it is anything else."""
-    cdef const uint8_t* start = p
-    while p < end and p[0] != 0x22:
-        if p[0] < 0x20 or p[0] >= 0x7F or p[0] == 0x5C:
-            return NULL
-        p += 1
-    if p >= end:
-        return NULL
-    out.p = start
-    out.size = <int>(p - start)
-    return p + 1
-
-
-cdef inline const uint8_t* _raw_string(
-    const uint8_t* p, const uint8_t* end, _Text* out
-) noexcept nogil:
-    """A JSON string with escapes left in place; NULL if it does not end."""
-    cdef const uint8_t* start = p
-    while p < end and p[0] != 0x22:
-        if p[0] < 0x20 or p[0] >= 0x7F:
-            return NULL
-        if p[0] == 0x5C:
-            p += 1
-        p += 1
-    if p >= end:
-        return NULL
-    out.p = start
-    out.size = <int>(p - start)
-    return p + 1
-
-
-cdef inline const uint8_t* _number(
-    const uint8_t* p, const uint8_t* end, int64_t* out
-) noexcept nogil:
-    cdef bint negative = False
-    cdef int64_t value = 0
-    cdef int digits = 0
-    if p < end and p[0] == 0x2D:
-        negative = True
-        p += 1
-    while p < end and 0x30 <= p[0] <= 0x39:
-        value = value * 10 + (p[0] - 0x30)
-        digits += 1
-        p += 1
-        if digits > 18:
-            return NULL
-    if digits == 0:
-        return NULL
-    out[0] = -value if negative else value
-    return p
-
-
-cdef inline bint _is(_Text* text, const char* word, int size) noexcept nogil:
-    return text.size == size and memcmp(text.p, word, size) == 0
+    Text letter[26]
 
 
 cdef const uint8_t* _ext_fields(
-    const uint8_t* p, const uint8_t* end, _Header* header
+    const uint8_t* p, const uint8_t* end, void* out
 ) noexcept nogil:
     """``{"a":"...",...}`` from behind its brace; NULL if it is not plain."""
-    cdef _Text name, value
+    cdef _Fields* header = <_Fields*>out
+    cdef Text name, value
     if p < end and p[0] == 0x7D:
         return p + 1
     while p + 1 < end and p[0] == 0x22:
-        p = _string(p + 1, end, &name)
+        p = plain_string(p + 1, end, &name)
         if p == NULL or p + 1 >= end or p[0] != 0x3A or p[1] != 0x22:
             return NULL
-        p = _raw_string(p + 2, end, &value)
+        p = raw_string(p + 2, end, &value)
         if p == NULL or p >= end:
             return NULL
         if name.size == 1 and 0x61 <= name.p[0] <= 0x7A:
@@ -144,64 +83,11 @@ cdef const uint8_t* _ext_fields(
     return NULL
 
 
-cdef bint _header(const uint8_t* p, const uint8_t* end, _Header* header) noexcept nogil:
-    """Read a header as Java and most others write it; False if it is written otherwise."""
-    cdef _Text name, text
-    cdef int64_t number = 0
-    cdef int i
-    header.code = -1
-    header.flag = 0
-    header.opaque = 0
-    for i in range(26):
-        header.letter[i].p = NULL
-        header.letter[i].size = 0
-    if p >= end or p[0] != 0x7B:
-        return False
-    p += 1
-    while p + 1 < end and p[0] == 0x22:
-        p = _string(p + 1, end, &name)
-        if p == NULL or p + 1 >= end or p[0] != 0x3A:
-            return False
-        p += 1
-        if p[0] == 0x22:
-            if _is(&name, b"remark", 6):
-                return False
-            p = _string(p + 1, end, &text)
-        elif p[0] == 0x7B:
-            if not _is(&name, b"extFields", 9):
-                return False
-            p = _ext_fields(p + 1, end, header)
-        else:
-            p = _number(p, end, &number)
-            if p != NULL:
-                if not -2147483648 <= number <= 2147483647:
-                    return False
-                if _is(&name, b"code", 4):
-                    header.code = <int>number
-                elif _is(&name, b"flag", 4):
-                    header.flag = <int>number
-                elif _is(&name, b"opaque", 6):
-                    header.opaque = number
-                elif not _is(&name, b"version", 7):
-                    return False
-        if p == NULL or p >= end:
-            return False
-        if p[0] == 0x7D:
-            return p + 1 == end
-        if p[0] != 0x2C:
-            return False
-        p += 1
-    return False
+cdef inline bint _int_letter(_Fields* header, char name, int64_t* out) noexcept nogil:
+    return whole_decimal(&header.letter[name - 0x61], out)
 
 
-cdef inline bint _int_letter(_Header* header, char name, int64_t* out) noexcept nogil:
-    cdef _Text* text = &header.letter[name - 0x61]
-    if text.p == NULL:
-        return False
-    return _number(text.p, text.p + text.size, out) == text.p + text.size
-
-
-cdef int _unescape(_Text* text, uint8_t* out) noexcept nogil:
+cdef int _unescape(Text* text, uint8_t* out) noexcept nogil:
     """The properties with \\u0001 and \\u0002 in their places; -1 if there is any other escape."""
     cdef const uint8_t* p = text.p
     cdef const uint8_t* end = p + text.size
@@ -311,8 +197,9 @@ cdef class SendPath:
         cdef Py_ssize_t header_bytes = word & 0xFFFFFF
         cdef const uint8_t* body = frame + 8 + header_bytes
         cdef Py_ssize_t body_bytes = size - 8 - header_bytes
-        cdef _Header header
-        cdef _Text unique
+        cdef Head head
+        cdef _Fields header
+        cdef Text unique
         cdef int64_t queues_wanted, queue_id, sys_flag, born, flag, reconsume = 0
         cdef int properties_bytes
         cdef TopicGate gate
@@ -322,9 +209,11 @@ cdef class SendPath:
         cdef LogWriter writer = self._writer
         cdef int64_t offset, written, queue_offset
         cdef char* scratch = PyByteArray_AS_STRING(self._scratch)
-        if word >> 24 or body_bytes <= 0 or not _header(frame + 8, body, &header):
+        memset(&header, 0, sizeof(_Fields))
+        if word >> 24 or body_bytes <= 0 \
+                or not read_head(frame + 8, body, &head, _ext_fields, &header):
             return 0
-        if header.code != 310 or header.flag & ~2:
+        if head.code != 310 or head.flag & ~2:
             return 0
         if header.letter[0].p == NULL or header.letter[1].p == NULL or header.letter[2].p == NULL:
             return 0
@@ -336,7 +225,7 @@ cdef class SendPath:
             return 0
         if header.letter[9].p != NULL and not _int_letter(&header, b"j", &reconsume):
             return 0
-        if header.letter[12].p != NULL and not _is(&header.letter[12], b"false", 5):
+        if header.letter[12].p != NULL and not is_word(&header.letter[12], b"false", 5):
             return 0
         if sys_flag & 0xC or not -2147483648 <= sys_flag <= 2147483647 \
                 or not -2147483648 <= queues_wanted <= 2147483647 \
@@ -374,16 +263,16 @@ cdef class SendPath:
         queue.next_offset = queue_offset + 1
         gate.count += 1
         gate.size += written
-        if not header.flag & 2:
+        if not head.flag & 2:
             self._answer(
-                replies, header.opaque, offset, queue.queue_id, queue_offset, &unique)
+                replies, head.opaque, offset, queue.queue_id, queue_offset, &unique)
         return offset + written
 
-    cdef int _properties(self, _Text* text, _Text* unique) except -2:
+    cdef int _properties(self, Text* text, Text* unique) except -2:
         """Put what is stored into the scratch; its size, or 0 if a rule is needed."""
         cdef uint8_t* out = <uint8_t*>PyByteArray_AS_STRING(self._scratch)
         cdef int size, at = 0, stop, middle, pairs = 0, i
-        cdef _Text names[PAIRS_MAX]
+        cdef Text names[PAIRS_MAX]
         cdef bytes added
         if text.p == NULL:
             return 0
@@ -411,10 +300,10 @@ cdef class SendPath:
                     names[i].p, names[pairs].p, names[i].size
                 ) == 0:
                     return 0
-            if _is(&names[pairs], b"UNIQ_KEY", 8):
+            if is_word(&names[pairs], b"UNIQ_KEY", 8):
                 unique.p = out + middle + 1
                 unique.size = stop - middle - 1
-            elif _is(&names[pairs], b"WAIT", 4):
+            elif is_word(&names[pairs], b"WAIT", 4):
                 if stop - middle - 1 != 4 or memcmp(out + middle + 1, b"true", 4) != 0:
                     return 0
             pairs += 1
@@ -423,7 +312,7 @@ cdef class SendPath:
             return 0
         for added in self._added_names:
             for i in range(pairs):
-                if _is(&names[i], PyBytes_AS_STRING(added), <int>PyBytes_GET_SIZE(added)):
+                if is_word(&names[i], PyBytes_AS_STRING(added), <int>PyBytes_GET_SIZE(added)):
                     return 0
         if size + PyBytes_GET_SIZE(self._added) > PROPERTIES_MAX:
             return 0
@@ -432,7 +321,7 @@ cdef class SendPath:
 
     cdef int _answer(
         self, bytearray replies, int64_t opaque, int64_t offset, int queue_id,
-        int64_t queue_offset, _Text* unique,
+        int64_t queue_offset, Text* unique,
     ) except -1:
         cdef Py_ssize_t start = PyByteArray_GET_SIZE(replies)
         cdef bytes host = self._writer.store_host
@@ -450,17 +339,17 @@ cdef class SendPath:
             p += PyBytes_GET_SIZE(literal)
             slot = self._slots[i]
             if slot == MSG_ID:
-                p = _put_hex(p, <const uint8_t*>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
-                p = _put_offset(p, <uint64_t>offset)
+                p = put_hex(p, <const uint8_t*>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
+                p = put_offset(p, <uint64_t>offset)
             elif slot == QUEUE_ID:
-                p = _put_decimal(p, queue_id)
+                p = put_decimal(p, queue_id)
             elif slot == QUEUE_OFFSET:
-                p = _put_decimal(p, queue_offset)
+                p = put_decimal(p, queue_offset)
             elif slot == TRANSACTION_ID:
                 memcpy(p, unique.p, unique.size)
                 p += unique.size
             else:
-                p = _put_decimal(p, opaque)
+                p = put_decimal(p, opaque)
         literal = <bytes>self._literals[5]
         memcpy(p, PyBytes_AS_STRING(literal), PyBytes_GET_SIZE(literal))
         p += PyBytes_GET_SIZE(literal)
@@ -470,43 +359,3 @@ cdef class SendPath:
         w32(first + 4, <uint32_t>(size - 8))
         PyByteArray_Resize(replies, start + size)
         return 0
-
-
-cdef inline uint8_t* _put_hex(uint8_t* p, const uint8_t* raw, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(size):
-        p[0] = _HEX[raw[i] >> 4]
-        p[1] = _HEX[raw[i] & 15]
-        p += 2
-    return p
-
-
-cdef inline uint8_t* _put_offset(uint8_t* p, uint64_t value) noexcept nogil:
-    cdef int i
-    for i in range(15, -1, -1):
-        p[i] = _HEX[value & 15]
-        value >>= 4
-    return p + 16
-
-
-cdef inline uint8_t* _put_decimal(uint8_t* p, int64_t value) noexcept nogil:
-    cdef uint8_t[24] digits
-    cdef int count = 0
-    cdef uint64_t rest
-    if value < 0:
-        p[0] = 0x2D
-        p += 1
-        rest = <uint64_t>(-value)
-    else:
-        rest = <uint64_t>value
-    while True:
-        digits[count] = <uint8_t>(0x30 + rest % 10)
-        count += 1
-        rest //= 10
-        if rest == 0:
-            break
-    while count:
-        count -= 1
-        p[0] = digits[count]
-        p += 1
-    return p
