@@ -98,10 +98,10 @@ class ExpressLane:
         """Give the statistics what has passed since the last time."""
         for gate in self._gates.values():
             if gate.count:
-                self._statistics.add("TOPIC_PUT_NUMS", gate.topic, gate.count, gate.count)
-                self._statistics.add("TOPIC_PUT_SIZE", gate.topic, gate.size, gate.count)
+                self._statistics.add("TOPIC_PUT_NUMS", gate.topic, gate.count, gate.times)
+                self._statistics.add("TOPIC_PUT_SIZE", gate.topic, gate.size, gate.times)
                 self._statistics.put_bytes += gate.size
-                gate.count = gate.size = 0
+                gate.count = gate.times = gate.size = 0
 
 
 def both_lanes(sends: ExpressLane, pulls: PullLane) -> Express | None:
