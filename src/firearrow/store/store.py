@@ -32,6 +32,7 @@ from firearrow.store.flusher import Flusher
 from firearrow.store.key_index import KeyIndex, index_file_name
 from firearrow.store.lookup import Lookup
 from firearrow.store.ownership import DirectoryLock
+from firearrow.store.preparer import Preparer
 from firearrow.store.reading import Got, QueueReader, outside, physical_memory_bytes
 from firearrow.store.recovery import Recovered, recover
 from firearrow.store.rules import scan_log
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PREPARE_AT_RATIO: Final = 0.5  # of a file, before the next one is made in the background
 PAGE_BYTES: Final = 4096
 DISK_RETRY_MS: Final = 1_000
 
@@ -91,7 +91,7 @@ class MessageStore:
             self._segments,
             store_host=store_host,
             message_bytes_max=config.max_message_size,
-            on_reserve=self._prepare_soon,
+            on_reserve=self._look_for_room,
         )
         self._queues = ConsumeQueues(
             self._disk, root / "consumequeue", config.mapped_file_size_consume_queue
@@ -103,6 +103,7 @@ class MessageStore:
             entries=config.max_index_num,
             now_name=lambda: index_file_name(clock.now_ms()),
         )
+        self._preparer = Preparer(self._log, self._tasks)
         self._make_followers()
         self._ready = self._queues.ready
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -110,7 +111,6 @@ class MessageStore:
         self.lookup = Lookup(self._log, self._queues, self._index)
         self._dispatching = False
         self._unseen: list[tuple[int, asyncio.Future[None]]] = []
-        self._preparing = False
         self._refusal = "it is not started"
         self._flushed_thoroughly_ms = 0
         self._memory_bytes = (
@@ -299,10 +299,7 @@ class MessageStore:
         if queue is None:
             queue = self._queues.get(message.topic, message.queue_id)
         end = self._log.append(message, queue, self._clock.now_ms())
-        if self._sync:
-            self._flusher.request()
-        elif not self._dispatching:
-            self._dispatch_soon()
+        self.appended()
         return end
 
     def put_batch(self, messages: Sequence[StoreMessage]) -> int:
@@ -314,10 +311,7 @@ class MessageStore:
             raise MessageIllegal(f"a batch goes to one queue; this one has {len(keys)}")
         queue = self._queues.get(*keys.pop())
         end = self._log.append_batch(messages, queue, self._clock.now_ms())
-        if self._sync:
-            self._flusher.request()
-        else:
-            self._dispatch_soon()
+        self.appended()
         return end
 
     @property
@@ -334,38 +328,19 @@ class MessageStore:
         return self._clock.now_ms()
 
     def appended(self) -> None:
-        """Something was appended through `writer`: see to it that it gets to disk and is seen."""
+        """Something was appended: see to it that it gets to disk, is seen, and has a successor."""
         if self._sync:
             self._flusher.request()
-        else:
+        elif not self._dispatching:
             self._dispatch_soon()
+        if self._log.writer.position >= self._log.low_mark:
+            self._preparer.look()
+
+    def _look_for_room(self) -> None:
+        self._preparer.look()
 
     def _refuse(self) -> None:
         raise ServiceNotAvailable(f"the store does not take messages: {self._refusal}")
-
-    def _prepare_soon(self) -> None:
-        if (
-            not self._preparing
-            and self._log.fill_ratio >= PREPARE_AT_RATIO
-            and not self._segments.is_prepared
-        ):
-            self._preparing = True
-            self._tasks.spawn(self._prepare_next(), name="prepare")
-
-    async def _prepare_next(self) -> None:
-        """Make the next file before it is needed, in a thread."""
-        start = self._log.next_start
-        try:
-            file = await asyncio.to_thread(self._segments.prepare, start)
-        except OSError as error:
-            log.warning("the next commit log file cannot be made yet: %s", error)
-            return
-        finally:
-            self._preparing = False
-        if start == self._log.next_start and start not in self._segments.starts:
-            self._segments.keep_prepared(file)
-        else:
-            file.close()
 
     @property
     def waits_for_disk(self) -> bool:

@@ -21,7 +21,7 @@ from firearrow.hot.native.records import (
     write_record,
 )
 from firearrow.hot.native.sending import SendPath, Served, TopicGate
-from firearrow.hot.native.syncing import serve_syncs
+from firearrow.hot.native.syncing import bring_in, serve_syncs
 from firearrow.hot.native.text import (
     crc31,
     decode_properties,
@@ -51,6 +51,7 @@ __all__ = [
     "Served",
     "StoreMessage",
     "TopicGate",
+    "bring_in",
     "check_run",
     "crc31",
     "decode_frames",

@@ -185,6 +185,7 @@ cdef class SendPath:
         self._stored = 0
         PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
         try:
+            self._writer.will_write(buffer.len)
             while buffer.len - used >= 8:
                 size = 4 + <Py_ssize_t>i32(<const uint8_t*>buffer.buf + used)
                 if size < 8 or size > most or size > buffer.len - used:

@@ -21,7 +21,7 @@ from firearrow.hot.reference.records import (
     write_record,
 )
 from firearrow.hot.reference.sending import SendPath, Served, TopicGate
-from firearrow.hot.reference.syncing import serve_syncs
+from firearrow.hot.reference.syncing import bring_in, serve_syncs
 from firearrow.hot.reference.text import (
     crc31,
     decode_properties,
@@ -51,6 +51,7 @@ __all__ = [
     "Served",
     "StoreMessage",
     "TopicGate",
+    "bring_in",
     "check_run",
     "crc31",
     "decode_frames",
