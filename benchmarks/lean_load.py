@@ -11,6 +11,7 @@ import argparse
 import json
 import selectors
 import socket
+import struct
 import sys
 import time
 from typing import Final
@@ -21,9 +22,8 @@ BLOB_FRAMES: Final = 32  # sent with one system call
 RECEIVE_BYTES: Final = 256 * 1024
 
 
-def send_frame(topic: str, queue_id: int, body: bytes) -> bytes:
-    """What a Java 5.3 producer sends for one message."""
-    fields = {
+def send_fields(topic: str, queue_id: int) -> dict[str, str]:
+    return {
         "a": "bench",
         "b": topic,
         "c": "TBW102",
@@ -38,16 +38,32 @@ def send_frame(topic: str, queue_id: int, body: bytes) -> bytes:
         "m": "false",
         "n": "broker-a",
     }
-    return encode_frame(Command(310, fields, body, opaque=7, language=0))
+
+
+def send_frame(topic: str, queue_id: int, body: bytes) -> bytes:
+    """What a Java 5.3 producer sends for one message."""
+    return encode_frame(Command(310, send_fields(topic, queue_id), body, opaque=7, language=0))
+
+
+def batch_frame(topic: str, queue_id: int, body: bytes, count: int) -> bytes:
+    """What a Java 5.3 producer sends for many messages at once."""
+    own = b"UNIQ_KEY\x017F0000011DDE4E0E2F2A49FC9F6B0001\x02WAIT\x01true\x02"
+    size = 22 + len(body) + len(own)
+    one = struct.pack(">iiiii", size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(own)) + own
+    fields = send_fields(topic, queue_id) | {"m": "true"}
+    return encode_frame(Command(320, fields, one * count, opaque=7, language=0))
 
 
 class Line:
     """One connection with a window of messages that are not answered yet."""
 
-    def __init__(self, address: tuple[str, int], blob: bytes, window: int) -> None:
+    def __init__(
+        self, address: tuple[str, int], blob: bytes, blob_frames: int, window: int
+    ) -> None:
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._blob = blob
+        self._blob_frames = blob_frames
         self._window = window
         self._rest = b""
         self._reply_bytes = bytearray()
@@ -60,10 +76,10 @@ class Line:
 
     def fill(self) -> None:
         """Send as much as the window allows."""
-        while self.in_flight + BLOB_FRAMES <= self._window:
+        while self.in_flight + self._blob_frames <= self._window:
             self.socket.sendall(self._blob)
             self._sent_at.append(time.perf_counter())
-            self.in_flight += BLOB_FRAMES
+            self.in_flight += self._blob_frames
 
     def receive(self) -> None:
         data = self.socket.recv(RECEIVE_BYTES)
@@ -89,22 +105,26 @@ class Line:
         self.answered += count
         self._done_of_first += count
         now = time.perf_counter()
-        while self._done_of_first >= BLOB_FRAMES:
-            self._done_of_first -= BLOB_FRAMES
+        while self._done_of_first >= self._blob_frames:
+            self._done_of_first -= self._blob_frames
             self.latencies.append(now - self._sent_at.pop(0))
 
 
 def run(
-    address: str, *, topic: str, size: int, seconds: float, lines: int, in_flight: int
+    address: str, *, topic: str, size: int, seconds: float, lines: int, in_flight: int, batch: int
 ) -> dict[str, float]:
     host, _, port = address.rpartition(":")
-    window = max(BLOB_FRAMES, in_flight // lines)
+    blob_frames = BLOB_FRAMES if batch == 1 else 1
+    window = max(blob_frames, in_flight // lines)
     body = bytes(range(256)) * (size // 256) + bytes(size % 256)
     chooser = selectors.DefaultSelector()
     open_lines = []
     for number in range(lines):
-        blob = b"".join(send_frame(topic, (number + k) % 4, body) for k in range(BLOB_FRAMES))
-        line = Line((host, int(port)), blob, window)
+        if batch == 1:
+            blob = b"".join(send_frame(topic, (number + k) % 4, body) for k in range(blob_frames))
+        else:
+            blob = batch_frame(topic, number % 4, body, batch)
+        line = Line((host, int(port)), blob, blob_frames, window)
         chooser.register(line.socket, selectors.EVENT_READ, line)
         open_lines.append(line)
     started = time.perf_counter()
@@ -117,7 +137,7 @@ def run(
             line.fill()
     spent = now - started
     latencies = sorted(latency for line in open_lines for latency in line.latencies)
-    answered = sum(line.answered for line in open_lines)
+    answered = batch * sum(line.answered for line in open_lines)
     return {
         "messages": answered,
         "failed": sum(line.failed for line in open_lines),
@@ -135,7 +155,8 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--lines", type=int, default=4)
-    parser.add_argument("--in-flight", type=int, default=512)
+    parser.add_argument("--in-flight", type=int, default=512, help="requests")
+    parser.add_argument("--batch", type=int, default=1, help="messages of a request")
     given = parser.parse_args()
     result = run(
         given.address,
@@ -144,6 +165,7 @@ def main() -> None:
         seconds=given.seconds,
         lines=given.lines,
         in_flight=given.in_flight,
+        batch=given.batch,
     )
     sys.stdout.write(json.dumps(result) + "\n")
 

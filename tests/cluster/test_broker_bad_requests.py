@@ -13,6 +13,7 @@ from tests.support import ServedBroker, running_broker
 
 from firearrow.broker.broker import Broker
 from firearrow.broker.config import BrokerConfig
+from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.request_table import request_table
 from firearrow.model.errors import ResponseCode
@@ -38,7 +39,7 @@ BROKEN_BODIES: Final = [
 
 def answered_codes() -> list[int]:
     state = Broker(BrokerConfig(store_path_root_dir=Path("never-made"))).state
-    return sorted(request_table(state, SendProcessor(state)))
+    return sorted(request_table(state, SendProcessor(state), PullProcessor(state)))
 
 
 CODES: Final = [RequestCode(code) for code in answered_codes()]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.broker_requests import batch_body
 from tests.support import PATIENCE_S, running_broker
 
 from firearrow import hot
@@ -43,6 +44,12 @@ FIELDS = {
 
 def send(body: bytes = b"body", *, opaque: int = 1, flag: int = 0, **fields: Any) -> bytes:
     command = Command(310, {**FIELDS, **fields}, body, opaque=opaque, flag=flag, language=0)
+    return encode_frame(command)
+
+
+def send_many(bodies: Sequence[bytes], *, opaque: int = 1, **fields: Any) -> bytes:
+    body = batch_body((one, {"UNIQ_KEY": f"{n}", "TAGS": "b"}) for n, one in enumerate(bodies))
+    command = Command(320, {**FIELDS, "m": "true", **fields}, body, opaque=opaque, language=0)
     return encode_frame(command)
 
 
@@ -118,13 +125,20 @@ variants = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(st.tuples(variants, st.sampled_from([b"body", b"x" * 500, b""])), max_size=8))
+sent_bodies = st.sampled_from([b"body", b"x" * 500, b"", [b"one"], [b"x" * 100, b"y"], [b"", b"z"]])
+
+
+@given(st.lists(st.tuples(variants, sent_bodies), max_size=8))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_with_and_without_the_express_lane_the_same_is_stored_and_answered(
-    tmp_path_factory: pytest.TempPathFactory, many: list[tuple[dict[str, str], bytes]]
+    tmp_path_factory: pytest.TempPathFactory,
+    many: list[tuple[dict[str, Any], bytes | list[bytes]]],
 ) -> None:
     frames = [
-        send(body, opaque=n, **dict[str, Any](fields)) for n, (fields, body) in enumerate(many)
+        send(body, opaque=n, **fields)
+        if isinstance(body, bytes)
+        else send_many(body, opaque=n, **fields)
+        for n, (fields, body) in enumerate(many)
     ]
     folder = tmp_path_factory.mktemp("express")
     both = [
@@ -148,9 +162,13 @@ async def test_a_read_full_of_messages_is_served_without_the_general_handler(
         lane = served.broker.express
         assert lane is not None
         assert lane.passed >= 50
+        before = lane.passed
+        (answer,) = await exchange(served.broker.address, send_many([b"a", b"b", b"c"]), 1)
+        assert (answer.code, answer.ext["msgId"].count(",")) == (0, 2)
+        assert lane.passed == before + 3
         counter = served.broker.state.statistics.find("TOPIC_PUT_NUMS", "orders")
         assert counter is not None
-        assert counter.count == 52
+        assert (counter.count, counter.times) == (55, 53)
 
 
 async def test_one_way_messages_are_stored_and_not_answered(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ class World:
     def __init__(self, twin: Any) -> None:
         self.twin = twin
         self.log = bytearray(4_000)
-        self.writer = twin.LogWriter(HOST, 60)
+        self.writer = twin.LogWriter(HOST, 200)
         self.writer.open(memoryview(self.log), start=0, position=0, room=len(self.log))
         self.queues = [twin.QueueTail("orders", 0), twin.QueueTail("orders", 1)]
         self.gate = twin.TopicGate("orders", [*self.queues, None])
@@ -55,13 +56,29 @@ class World:
             bytes(self.log),
             self.writer.position,
             [queue.next_offset for queue in self.queues],
-            (self.gate.count, self.gate.size),
+            (self.gate.count, self.gate.times, self.gate.size),
         )
 
 
 def frame(fields: dict[str, str], body: bytes = b"body", *, code: int = 310, **about: Any) -> bytes:
     return bytes(reference.encode_frame(reference.Command(code, fields, body, **about)))
 
+
+def batch_part(body: bytes, own: bytes, flag: int, lie: tuple[int, int, int]) -> bytes:
+    size = 22 + len(body) + len(own) + lie[0]
+    head = struct.pack(">iiiii", size, 0, 0, flag, len(body) + lie[1])
+    return head + body + struct.pack(">h", len(own) + lie[2]) + own
+
+
+lies = st.sampled_from([(0, 0, 0)] * 9 + [(1, 0, 0), (0, 1, 0), (0, 0, -1), (-30, 0, 0)])
+parts = st.builds(
+    batch_part,
+    st.sampled_from([b"one", b"x" * 20, b"x" * 61, b""]),
+    st.sampled_from([b"", b"TAGS\x01a\x02", b"TAGS\x01a", b"a\x01\0\x02", b"\xff\x01\x01\x02"]),
+    st.sampled_from([0, 5, -1]),
+    lies,
+)
+batches = st.lists(parts, min_size=1, max_size=4).map(b"".join)
 
 names = st.sampled_from(
     ["UNIQ_KEY", "TAGS", "KEYS", "WAIT", "DELAY", "TRAN_MSG", "CLUSTER", "POP_CK", "x", ""]
@@ -88,7 +105,7 @@ odd_fields = st.fixed_dictionaries(
         "zz": st.just("odd"),
     },
 )
-frames = st.builds(
+singles = st.builds(
     lambda change, drop, body, code, flag, opaque: frame(
         {key: value for key, value in {**FIELDS, **change}.items() if key != drop},
         body,
@@ -98,11 +115,22 @@ frames = st.builds(
     ),
     st.just({}) | odd_fields,
     st.sampled_from(["", "", "", "a", "b", "e", "g", "i", "j"]),
-    st.sampled_from([b"body", b"x" * 60, b"x" * 61, b""]),
+    st.sampled_from([b"body", b"x" * 200, b"x" * 201, b""]),
     st.sampled_from([310, 310, 310, 10, 320]),
     st.sampled_from([0, 0, 2, 1]),
     st.integers(-(1 << 31), (1 << 31) - 1),
 )
+many_at_once = st.builds(
+    lambda change, body, code, flag, opaque: frame(
+        {**FIELDS, "m": "true", **change}, body, code=code, flag=flag, opaque=opaque
+    ),
+    st.just({}) | odd_fields,
+    batches | st.binary(max_size=60),
+    st.sampled_from([320, 320, 320, 310]),
+    st.sampled_from([0, 0, 2]),
+    st.integers(0, 9),
+)
+frames = singles | many_at_once
 
 
 @given(st.lists(frames, max_size=8), st.data())
@@ -140,6 +168,34 @@ def test_the_compiled_path_takes_every_ordinary_message() -> None:
         commands, used, bad = reference.decode_frames(served.replies, 1 << 16, 1 << 16)
         assert (used, bad) == (len(served.replies), "")
         assert len(commands) == (len(variants) if flag == 0 else 0)
+
+
+def test_the_compiled_path_takes_an_ordinary_batch() -> None:
+    for twin in (reference, native):
+        world = World(twin)
+        bodies = [b"a", b"b" * 30, b"c"]
+        body = b"".join(batch_part(one, b"KEYS\x01k\x02", 3, (0, 0, 0)) for one in bodies)
+        served = world.serve(frame({**FIELDS, "m": "true"}, body, code=320))
+        assert served.messages == 3
+        assert (world.gate.count, world.gate.times) == (3, 1)
+        records = reference.scan_records(world.log, 0, world.writer.position).records
+        assert [record.queue_offset for record in records] == [0, 1, 2]
+        assert {record.properties.count("KEYS") for record in records} == {1}
+        (reply,), _, _ = reference.decode_frames(served.replies, 1 << 16, 1 << 16)
+        ids = reply.ext["msgId"].split(",")
+        places = [reference.parse_offset_message_id(one)[2] for one in ids]
+        assert places == [record.physical_offset for record in records]
+        assert reply.ext["transactionId"] == "00AA"
+
+
+def test_a_batch_that_does_not_fit_as_a_whole_is_left_to_the_general_handler() -> None:
+    for twin in (reference, native):
+        world = World(twin)
+        world.writer.body_bytes_max = 4_000
+        body = batch_part(b"x" * 40, b"", 0, (0, 0, 0)) * 30
+        served = world.serve(frame({**FIELDS, "m": "true"}, body, code=320))
+        assert served.used == 0
+        assert world.writer.position == 0
 
 
 def test_a_full_log_file_is_left_to_the_general_handler() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import threading
@@ -275,3 +276,16 @@ def test_the_sync_thread_answers_each_request_and_ends_when_told(twin: Any, tmp_
     assert os.strerror(bad) == "Bad file descriptor"
     for end in (requests, ask, answers, replies):
         os.close(end)
+
+
+def test_memory_that_is_brought_in_stays_as_it_is(tmp_path: Path) -> None:
+    size = 5 * mmap.PAGESIZE
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(256)) * (size // 256))
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), size) as memory:
+        for twin in (reference, native):
+            for start, stop in ((0, size), (7, 9), (mmap.PAGESIZE + 1, size - 1), (3, 3)):
+                twin.bring_in(memoryview(memory), start, stop)
+            with pytest.raises(ValueError, match="outside a buffer"):
+                twin.bring_in(b"abc", 2, 4)
+        assert memory[:] == path.read_bytes()

@@ -13,9 +13,11 @@ from firearrow.base.runtime import Service, SystemClock
 from firearrow.broker.clients import Clients
 from firearrow.broker.delays import DelayOffsets, DelayService
 from firearrow.broker.disk_waits import DiskWaits
+from firearrow.broker.express import both_lanes
 from firearrow.broker.group_table import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
 from firearrow.broker.offset_table import OffsetTable
+from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.queue_locks import QueueLocks
 from firearrow.broker.registration import Registration
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from firearrow.base.runtime import Clock
     from firearrow.broker.config import BrokerConfig
     from firearrow.broker.express import ExpressLane
+    from firearrow.broker.pull_lane import PullLane
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +73,7 @@ class Broker:
         self._client = RemotingClient(clock)
         self._servers: list[Server] = []
         self.express: ExpressLane | None = None
+        self.pull_lane: PullLane | None = None
         store = MessageStore(config, clock)
         topics = TopicTable(clock, self._topic_changed)
         delays = DelayService(config, store, topics, clock)
@@ -186,7 +190,9 @@ class Broker:
         """Open the port, and two below it the one that old Java clients send to."""
         send = SendProcessor(self.state)
         self.express = send.express
-        router = Router(request_table(self.state, send), self._tasks)
+        pull = PullProcessor(self.state)
+        self.pull_lane = pull.lane
+        router = Router(request_table(self.state, send, pull), self._tasks)
         server = self._make_server(self.config.listen_port, router)
         await server.start()
         self._servers.append(server)
@@ -203,6 +209,7 @@ class Broker:
     def _make_server(self, port: int, router: Router) -> Server:
         config = self.config
         assert self.express is not None
+        assert self.pull_lane is not None
         return Server(
             router,
             self._clock,
@@ -217,7 +224,7 @@ class Broker:
                 self_signed=config.tls_test_mode_enable,
             ),
             on_close=self._channel_closed,
-            express=self.express.hook(),
+            express=both_lanes(self.express, self.pull_lane),
         )
 
     async def stop(self) -> None:
@@ -311,14 +318,22 @@ class Broker:
             assert isinstance(channel, Connection)
             channel.close("no heartbeat for too long")
 
-    def _topic_changed(self, topic: str) -> None:
+    def _close_gates(self) -> None:
+        """What the compiled lanes took for granted has changed."""
         if self.express is not None:
             self.express.close_gates()
+        if self.pull_lane is not None:
+            self.pull_lane.close_gates()
+
+    def _topic_changed(self, topic: str) -> None:
+        self._close_gates()
         self._saved_topics.changed()
         self._saved_topics.save_soon()
         self.state.registration.register_soon(topic)
 
     def _groups_changed(self) -> None:
+        if self.pull_lane is not None:
+            self.pull_lane.close_gates()
         self._saved_groups.changed()
         self._saved_groups.save_soon()
 
@@ -363,8 +378,7 @@ class Broker:
         self.state.store.reconfigure(config)
         self.state.registration.reconfigure(config)
         self.state.groups.auto_create = config.auto_create_subscription_group
-        if self.express is not None:
-            self.express.close_gates()
+        self._close_gates()
 
 
 def save_settings(path: Path, changes: Mapping[str, str]) -> None:

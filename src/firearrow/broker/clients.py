@@ -17,7 +17,7 @@ from firearrow.model.group import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from firearrow.base.runtime import Clock
 
@@ -93,6 +93,8 @@ class Clients:
         self._clock = clock
         self.producers: dict[str, dict[Hashable, Member]] = {}
         self.consumers: dict[str, ConsumerGroup] = {}
+        # Called with a group whose members now subscribe, or consume, in another way.
+        self.on_change: Callable[[str], None] = lambda _: None
 
     # --- heartbeats -------------------------------------------------------------------------
 
@@ -108,7 +110,9 @@ class Clients:
         """Take note of a member; True if the group must share its queues anew."""
         group = self.consumers.setdefault(said.group, ConsumerGroup(said.group))
         group.consume_type = said.consume_type
-        group.message_model = said.message_model
+        if group.message_model is not said.message_model:
+            group.message_model = said.message_model
+            self.on_change(said.group)
         group.consume_from_where = said.consume_from_where
         known = group.members.get(member.channel)
         changed = known is None or known.client_id != member.client_id
@@ -122,8 +126,7 @@ class Clients:
         group.fingerprint = said.fingerprint
         return changed
 
-    @staticmethod
-    def _subscribe(group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
+    def _subscribe(self, group: ConsumerGroup, wanted: Iterable[SubscriptionData]) -> bool:
         """A larger version replaces a smaller one; what is not listed any more goes."""
         changed = False
         listed = set()
@@ -134,9 +137,11 @@ class Clients:
                 changed = True
             if known is None or subscription.sub_version > known.sub_version:
                 group.subscriptions[subscription.topic] = subscription
+                self.on_change(group.name)
         for topic in [topic for topic in group.subscriptions if topic not in listed]:
             del group.subscriptions[topic]
             changed = True
+            self.on_change(group.name)
         return changed
 
     # --- leaving ----------------------------------------------------------------------------
@@ -181,6 +186,7 @@ class Clients:
             return False
         if not group.members:
             del self.consumers[name]
+            self.on_change(name)
         return True
 
     # --- looking ----------------------------------------------------------------------------

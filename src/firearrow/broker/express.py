@@ -17,6 +17,7 @@ from firearrow.wire.command import FRAME_BYTES_MAX, HEADER_BYTES_MAX
 
 if TYPE_CHECKING:
     from firearrow.broker.disk_waits import DiskWaits
+    from firearrow.broker.pull_lane import PullLane
     from firearrow.broker.statistics import BrokerStatistics
     from firearrow.hot import StoreMessage
     from firearrow.model.topic import TopicConfig
@@ -44,10 +45,6 @@ class ExpressLane:
         self._waits = store.waits_for_disk
         self.passed = 0  # messages that came this way
         statistics.before_reading.append(self.count)
-
-    def hook(self) -> Express | None:
-        """What connections call; None without compiled code, where it would only cost time."""
-        return self.serve if KIND == "native" else None
 
     def open_gate(self, topic: TopicConfig, message: StoreMessage) -> None:
         """The general handler stored this in its own topic: the next ones may come this way."""
@@ -101,10 +98,30 @@ class ExpressLane:
         """Give the statistics what has passed since the last time."""
         for gate in self._gates.values():
             if gate.count:
-                self._statistics.add("TOPIC_PUT_NUMS", gate.topic, gate.count, gate.count)
-                self._statistics.add("TOPIC_PUT_SIZE", gate.topic, gate.size, gate.count)
+                self._statistics.add("TOPIC_PUT_NUMS", gate.topic, gate.count, gate.times)
+                self._statistics.add("TOPIC_PUT_SIZE", gate.topic, gate.size, gate.times)
                 self._statistics.put_bytes += gate.size
-                gate.count = gate.size = 0
+                gate.count = gate.times = gate.size = 0
+
+
+def both_lanes(sends: ExpressLane, pulls: PullLane) -> Express | None:
+    """What connections call; None without compiled code, where it would only cost time."""
+
+    def serve(connection: Connection, data: bytes) -> int:
+        used = sends.serve(connection, data)
+        if used == len(data):
+            return used
+        lanes = pulls.serve, sends.serve
+        turn = 0
+        while used < len(data):
+            taken = lanes[turn & 1](connection, data[used:] if used else data)
+            if not taken and turn:
+                break
+            used += taken
+            turn += 1
+        return used
+
+    return serve if KIND == "native" else None
 
 
 def late(replies: bytes) -> bytes:

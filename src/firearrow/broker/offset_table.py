@@ -32,6 +32,8 @@ class OffsetTable:
         self._commits = 0
         self.version = DataVersion()
         self.changed = False  # since somebody last took it off
+        # Called when offsets are set from outside: whoever goes on by `tables` must ask again.
+        self.on_jump: Callable[[], None] = lambda: None
 
     def load(self, table: Mapping[str, Mapping[int, int]], version: DataVersion | None) -> None:
         """Keys are ``topic@group``; the topic ends at the first ``@``, a group may have more."""
@@ -43,7 +45,9 @@ class OffsetTable:
 
     def snapshot(self) -> dict[str, dict[int, int]]:
         return {
-            f"{topic}@{group}": dict(offsets) for (topic, group), offsets in self._committed.items()
+            f"{topic}@{group}": dict(offsets)
+            for (topic, group), offsets in self._committed.items()
+            if offsets
         }
 
     # --- committing -------------------------------------------------------------------------
@@ -56,13 +60,22 @@ class OffsetTable:
         if queue_id in self._resets.get((topic, group), ()):
             return False
         self._committed.setdefault((topic, group), {})[queue_id] = offset
-        self._note_commit()
+        self.note_commits(1)
         return True
 
-    def _note_commit(self) -> None:
+    def tables(self, topic: str, group: str) -> tuple[dict[int, int], dict[int, int]]:
+        """Committed and pulled offsets by queue, for compiled code that writes them by itself.
+
+        It says so with `note_commits`, and lets go of them `on_jump`.
+        """
+        key = (topic, group)
+        return self._committed.setdefault(key, {}), self._pulled.setdefault(key, {})
+
+    def note_commits(self, count: int) -> None:
         self.changed = True
-        self._commits += 1
-        if self._commits % COMMITS_PER_VERSION == 0:
+        before = self._commits // COMMITS_PER_VERSION
+        self._commits += count
+        if self._commits // COMMITS_PER_VERSION != before:
             self.version = self.version.next_version(self._clock.now_ms())
 
     def committed(self, topic: str, group: str, queue_id: int) -> int:
@@ -84,7 +97,12 @@ class OffsetTable:
         """Have the next pull go on here; the new offset counts as committed at once."""
         self._resets.setdefault((topic, group), {})[queue_id] = offset
         self._committed.setdefault((topic, group), {})[queue_id] = offset
-        self._note_commit()
+        self.note_commits(1)
+        self.on_jump()
+
+    def has_reset(self, topic: str, group: str) -> bool:
+        """Whether a pull of any queue is to be told where to go on."""
+        return (topic, group) in self._resets
 
     def take_reset(self, topic: str, group: str, queue_id: int) -> int | None:
         """The pending reset of a queue, once."""
@@ -102,12 +120,14 @@ class OffsetTable:
         """Groups that have committed something in a topic; broadcasting ones by their own name."""
         return [
             group
-            for name, group in self._committed
-            if name == topic and not group.endswith(BROADCAST_SUFFIX)
+            for (name, group), offsets in self._committed.items()
+            if name == topic and offsets and not group.endswith(BROADCAST_SUFFIX)
         ]
 
     def topics_of(self, group: str) -> list[str]:
-        return [topic for topic, name in self._committed if name == group]
+        return [
+            topic for (topic, name), offsets in self._committed.items() if name == group and offsets
+        ]
 
     def offsets(self, topic: str, group: str) -> dict[int, int]:
         return dict(self._committed.get((topic, group), {}))
@@ -118,7 +138,8 @@ class OffsetTable:
             offsets = self._committed.get((topic, source))
             if offsets:
                 self._committed[topic, target] = dict(offsets)
-                self._note_commit()
+                self.note_commits(1)
+        self.on_jump()
 
     def remove_topic(self, topic: str) -> None:
         self._remove(lambda key: key[0] == topic)
@@ -131,3 +152,4 @@ class OffsetTable:
             for key in [key for key in table if matches(key)]:
                 del table[key]
                 self.changed = True
+        self.on_jump()

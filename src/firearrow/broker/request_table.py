@@ -10,25 +10,29 @@ from firearrow.broker.processors.groups_admin import GroupAdmin
 from firearrow.broker.processors.membership import MembershipProcessor
 from firearrow.broker.processors.offsets import OffsetsProcessor
 from firearrow.broker.processors.progress import ProgressProcessor
-from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.queries import QueryProcessor
 from firearrow.broker.processors.retry import RetryProcessor
 from firearrow.broker.processors.topics_admin import TopicAdmin
 from firearrow.wire.codes import RequestCode
 
 if TYPE_CHECKING:
+    from firearrow.broker.processors.pull import PullProcessor
     from firearrow.broker.processors.send import SendProcessor
     from firearrow.broker.state import BrokerState
     from firearrow.net.router import Handler
 
 
-def request_table(state: BrokerState, send: SendProcessor) -> dict[int, Handler]:
+def request_table(
+    state: BrokerState, send: SendProcessor, pull: PullProcessor
+) -> dict[int, Handler]:
     """Request code to handler."""
-    return requests_of_clients(state, send) | requests_of_administrators(state)
+    return requests_of_clients(state, send, pull) | requests_of_administrators(state)
 
 
-def requests_of_clients(state: BrokerState, send: SendProcessor) -> dict[int, Handler]:
-    pull, retry = PullProcessor(state), RetryProcessor(state)
+def requests_of_clients(
+    state: BrokerState, send: SendProcessor, pull: PullProcessor
+) -> dict[int, Handler]:
+    retry = RetryProcessor(state)
     members, offsets = MembershipProcessor(state), OffsetsProcessor(state)
     return {
         # Producing

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WRITE_CORK_BYTES: Final = 64 * 1024  # replies of one read leave together, up to this much
-JOIN_BYTES_MAX: Final = 128 * 1024  # joining less costs less than handing over the pieces
+JOIN_BYTES_MAX: Final = 128 * 1024  # joining less costs less than handing over the pieces,
+PIECE_BYTES_MIN: Final = 16 * 1024  # unless they are so large
 # One read may hold 26,000 requests; after so many the other connections have their turn.
 TURN_COMMANDS_MAX: Final = 128
 # As plain integers: an enum's `&` takes as long as decoding a reply.
@@ -145,6 +146,8 @@ class Connection(asyncio.Protocol):
             and self._decoder.completes(data)
         ):
             data = self._serve_express(self._express, data)
+            if not data and not self.held_bytes:
+                return
         commands = self._decoder.feed(data)
         if self._decoder.pending_bytes or self.held_bytes:
             self._account()
@@ -309,7 +312,7 @@ class Connection(asyncio.Protocol):
         self.last_active_ms = self._clock.elapsed_ms()
         if len(outgoing) == 1:
             transport.write(outgoing[0])
-        elif size >= JOIN_BYTES_MAX:
+        elif size >= JOIN_BYTES_MAX or size >= len(outgoing) * PIECE_BYTES_MIN:
             transport.writelines(outgoing)
         else:
             transport.write(b"".join(outgoing))

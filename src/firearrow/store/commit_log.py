@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _BLANK: Final = struct.Struct(">ii")
 RESERVE_BYTES_MIN: Final = 256 * 1024
-RESERVE_BYTES_MAX: Final = 64 * 1024 * 1024
+RESERVE_BYTES_MAX: Final = 32 * 1024 * 1024
 
 
 class CommitLog:
@@ -57,6 +57,7 @@ class CommitLog:
         self._room = segments.file_bytes - BLANK_BYTES
         self._file: MappedFile | None = None
         self._reserved = 0  # of the current file: up to here there is real disk space
+        self.low_mark = 0  # of the writer's position: from there on more room should be made
 
     def set_message_bytes_max(self, message_bytes_max: int) -> None:
         self.writer.body_bytes_max = message_bytes_max
@@ -175,11 +176,24 @@ class CommitLog:
         into a hole of a mapped file on a full disk would kill the process instead.
         """
         position = self.writer.position
-        step = max(size + BLANK_BYTES, min(RESERVE_BYTES_MAX, max(RESERVE_BYTES_MIN, position)))
+        step = max(size + BLANK_BYTES, _step_at(position))
         stop = min(self.segments.file_bytes, position + step)
         if stop > self._reserved:
             file.reserve(self._reserved, stop - self._reserved)
             self._reserved = stop
+
+    def next_room(self) -> tuple[MappedFile, int, int] | None:
+        """File, position and size of what should be reserved next, by somebody who can wait."""
+        if self._file is None or self._reserved >= self.segments.file_bytes:
+            return None
+        size = min(self.segments.file_bytes - self._reserved, _step_at(self._reserved))
+        return self._file, self._reserved, size
+
+    def has_room(self, file: MappedFile, stop: int) -> None:
+        """Somebody has reserved a file up to there; it counts if it is still the current one."""
+        if file is self._file and stop > self._reserved:
+            self._reserved = stop
+            self._give_room()
 
     def _give_room(self) -> None:
         if self._file is not None:
@@ -190,6 +204,9 @@ class CommitLog:
                 # The filler must fit into space that is there, wherever it will be written.
                 room=max(0, min(self._room, self._reserved - BLANK_BYTES)),
             )
+            self.low_mark = (self.writer.position + self._reserved) // 2
+            if self._reserved >= self.segments.file_bytes:
+                self.low_mark = self._reserved
 
     # --- where it stands --------------------------------------------------------------------
 
@@ -213,3 +230,8 @@ class CommitLog:
         """Let go of the memory, so that the file can be unmapped."""
         self.writer.close()
         self._file = None
+
+
+def _step_at(position: int) -> int:
+    """How much is reserved at once, in a file that is full up to there."""
+    return min(RESERVE_BYTES_MAX, max(RESERVE_BYTES_MIN, position))

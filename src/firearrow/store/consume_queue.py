@@ -68,19 +68,20 @@ log = logging.getLogger(__name__)
 FILLER: Final = ENTRY.pack(0, FILLER_SIZE, 0)
 LIGHT_PREFIX: Final = "%LMQ%"
 TAIL_ENTRIES_KEPT: Final = 256  # of a queue that was written out, so that hot reads need no disk
+WINDOW_ENTRIES: Final = 1024  # of a queue's files, read at once for whoever reads on from there
+WINDOWS_KEPT: Final = 256
 
 
 class ConsumeQueue(QueueTail):
     """One queue. `max_offset` is the offset behind its last visible message."""
 
-    __slots__ = ("_files", "_saved", "min_offset", "vouched")
+    __slots__ = ("_files", "_saved", "vouched")
 
     def __init__(self, files: EntryFiles, topic: str, queue_id: int) -> None:
         # Entries of delayed messages hold a time, which the general rules work out.
         super().__init__(topic, queue_id, plain=topic != SCHEDULE_TOPIC)
         self._files = files
         self._saved = 0  # entries before this offset are in the files
-        self.min_offset = 0
         self.vouched: tuple[int, int] | None = None  # first offset and end at the last checkpoint
 
     def __repr__(self) -> str:
@@ -208,6 +209,7 @@ class ConsumeQueue(QueueTail):
         )
 
     def _overwrite(self, offset: int, raw: bytes) -> None:
+        self.window = b""
         if offset >= self.tail_first:
             at = (offset - self.tail_first) * ENTRY_BYTES
             self.tail[at : at + ENTRY_BYTES] = raw
@@ -268,6 +270,7 @@ class ConsumeQueue(QueueTail):
         return False
 
     def _cut_to(self, queue_offset: int) -> None:
+        self.window = b""
         self._saved = min(self._saved, queue_offset)
         self.tail_first = min(self.tail_first, queue_offset)
         del self.tail[(queue_offset - self.tail_first) * ENTRY_BYTES :]
@@ -276,6 +279,7 @@ class ConsumeQueue(QueueTail):
     def _begin_at(self, queue_offset: int) -> None:
         """An empty queue whose past is gone: filler up to the offset that its messages have."""
         in_file = queue_offset % self.entries_per_file
+        self.window = b""
         self._saved = self.tail_first = queue_offset - in_file
         self.tail[:] = FILLER * in_file
         self.min_offset = self.max_offset = queue_offset
@@ -283,6 +287,7 @@ class ConsumeQueue(QueueTail):
     def _start_over(self) -> None:
         self._files.remove_all()
         self.tail.clear()
+        self.window = b""
         self.vouched = None
         self._saved = self.tail_first = self.min_offset = self.max_offset = self.next_offset = 0
 
@@ -393,6 +398,18 @@ class ConsumeQueues:
         self.by_key: dict[bytes, QueueTail] = {}
         self.grown: list[QueueTail] = []  # since `take_grown`
         self._unsaved: dict[ConsumeQueue, None] = {}  # in the order in which they grew
+        self._windows: dict[ConsumeQueue, None] = {}  # least recently filled first
+
+    def look_ahead(self, queue: QueueTail, offset: int) -> None:
+        """Have entries from `offset` on in a queue's window; the oldest of all windows goes."""
+        assert isinstance(queue, ConsumeQueue)
+        self._windows.pop(queue, None)
+        self._windows[queue] = None
+        if len(self._windows) > WINDOWS_KEPT:
+            oldest = next(iter(self._windows))
+            del self._windows[oldest]
+            oldest.window = b""
+        queue.window, queue.window_first = queue.entries(offset, WINDOW_ENTRIES), offset
 
     def load(
         self,
@@ -556,6 +573,7 @@ class ConsumeQueues:
             self.ready.pop(key, None)
             self.by_key.pop(queue_key(queue.topic_bytes, queue.queue_id), None)
             self._unsaved.pop(queue, None)
+            self._windows.pop(queue, None)
             if queue.grown:
                 self.grown.remove(queue)
             queue.destroy()

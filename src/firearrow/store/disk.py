@@ -16,15 +16,18 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from firearrow.base.files import make_directory, sync_directory, write_atomically
+from firearrow.hot import bring_in
 from firearrow.store.syncer import PipeSyncer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from firearrow.store.syncer import Syncer
 
 OPEN_FILES_MAX: Final = 512  # descriptors kept for files that are not mapped
 SYNCS_MAX: Final = 256  # one by one; more files than this go with the whole file system, at once
+BRING_IN_BYTES: Final = 1024 * 1024  # at once
 FOLDERS_DEEP: Final = 3  # consumequeue/topic/queue/: the folders whose names `sync` makes durable
 
 
@@ -49,6 +52,12 @@ class MappedFile(Protocol):
 
         A write into a hole of a mapped file on a full disk would kill the process.
         """
+        ...
+
+    def preparation(self, position: int, size: int) -> Callable[[], None]:
+        """What a thread has to do so that writing there later waits for nothing: disk space, and
+        memory. It may run, and fail as `reserve` does, also after `close`.
+        """  # noqa: D205 - one thought
         ...
 
     def rewrite(self, position: int) -> None:
@@ -160,6 +169,21 @@ class RealFile:
 
     def reserve(self, position: int, size: int) -> None:
         os.posix_fallocate(self.descriptor, position, size)
+
+    def preparation(self, position: int, size: int) -> Callable[[], None]:
+        descriptor = os.dup(self.descriptor)
+        memory = self._buffer[position : position + size]
+
+        def prepare() -> None:
+            try:
+                os.posix_fallocate(descriptor, position, size)
+                for at in range(0, len(memory), BRING_IN_BYTES):
+                    bring_in(memory, at, min(at + BRING_IN_BYTES, len(memory)))
+            finally:
+                os.close(descriptor)
+                memory.release()
+
+        return prepare
 
     def rewrite(self, position: int) -> None:
         for at in range(position, self.size, mmap.PAGESIZE):

@@ -12,16 +12,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from firearrow.hot import check_run, gather_entries
+from firearrow.hot import PullPath, check_run, gather_entries
 from firearrow.hot.layout import ENTRY_BYTES, FILLER_SIZE
 from firearrow.store.entry_files import ENTRY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
+    from firearrow.hot import PullGate
     from firearrow.store.commit_log import CommitLog
     from firearrow.store.config import StoreConfig
-    from firearrow.store.consume_queue import ConsumeQueue, Evidence
+    from firearrow.store.consume_queue import ConsumeQueue, ConsumeQueues, Evidence
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +96,30 @@ class QueueReader:
     def reconfigure(self, config: StoreConfig) -> None:
         self._config = config
 
+    def pull_path(self, gates: dict[bytes, PullGate], queues: ConsumeQueues) -> PullPath:
+        """The compiled way to read: what it takes, it reads as `read` would."""
+        segments = self._log.segments
+        return PullPath(
+            self._log.writer,
+            gates,
+            segments.buffers,
+            file_bytes=segments.file_bytes,
+            entries_per_file=self._config.mapped_file_size_consume_queue // ENTRY_BYTES,
+            memory_bytes=self._memory_bytes,
+            verified_from=self._verified_from,
+            look_ahead=queues.look_ahead,
+        )
+
+    @property
+    def limits(self) -> tuple[int, int, int]:
+        """Of one answer from memory: records, bytes, and entries that are looked at."""
+        config = self._config
+        return (
+            config.max_transfer_count_on_message_in_memory,
+            min(PULL_BYTES_MAX, config.max_transfer_bytes_on_message_in_memory),
+            config.max_filter_message_size // ENTRY_BYTES,
+        )
+
     def read(
         self,
         queue: ConsumeQueue,
@@ -107,8 +132,8 @@ class QueueReader:
         """Records from `offset` on; `codes` are tag hashes, `wanted` looks at whole records."""
         config, commit_log = self._config, self._log
         per_file = queue.entries_per_file
-        scan_max = max(config.max_filter_message_size // ENTRY_BYTES, max_count)
-        raw = queue.entries(offset, scan_max)
+        most, bytes_max, scan = self.limits
+        raw = queue.entries(offset, max(scan, max_count))
         got = Got(Status.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset)
         if not raw:
             got.status = Status.OFFSET_FOUND_NULL
@@ -117,8 +142,8 @@ class QueueReader:
         cold_before = commit_log.end_offset - self._memory_bytes
         gathered = gather_entries(
             raw,
-            min(max_count, config.max_transfer_count_on_message_in_memory),
-            min(PULL_BYTES_MAX, config.max_transfer_bytes_on_message_in_memory),
+            min(max_count, most),
+            bytes_max,
             min(max_count, config.max_transfer_count_on_message_in_disk),
             min(PULL_BYTES_MAX, config.max_transfer_bytes_on_message_in_disk),
             cold_before,

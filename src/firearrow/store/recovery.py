@@ -45,6 +45,18 @@ class Recovered:
     last_store_timestamp: int = 0
     damage: list[str] = field(default_factory=list)
 
+    def report(self, store: str) -> None:
+        """Say it in the log."""
+        for line in self.damage:
+            log.error("store %s: %s", store, line)
+        if not self.clean:
+            log.warning(
+                "store %s was not stopped cleanly: %d records checked from offset %d on",
+                store,
+                self.records,
+                self.scanned_from,
+            )
+
 
 def recover(
     segments: Segments, checkpoint: Checkpoint, note: OwnNote | None, *, clean: bool

@@ -32,6 +32,7 @@ from firearrow.store.flusher import Flusher
 from firearrow.store.key_index import KeyIndex, index_file_name
 from firearrow.store.lookup import Lookup
 from firearrow.store.ownership import DirectoryLock
+from firearrow.store.preparer import Preparer
 from firearrow.store.reading import Got, QueueReader, outside, physical_memory_bytes
 from firearrow.store.recovery import Recovered, recover
 from firearrow.store.rules import scan_log
@@ -42,12 +43,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from firearrow.base.runtime import Clock
-    from firearrow.hot import LogWriter, ScannedRecord, StoreMessage
+    from firearrow.hot import LogWriter, PullGate, PullPath, ScannedRecord, StoreMessage
     from firearrow.store.dispatcher import Listener
 
 log = logging.getLogger(__name__)
 
-PREPARE_AT_RATIO: Final = 0.5  # of a file, before the next one is made in the background
 PAGE_BYTES: Final = 4096
 DISK_RETRY_MS: Final = 1_000
 
@@ -91,7 +91,7 @@ class MessageStore:
             self._segments,
             store_host=store_host,
             message_bytes_max=config.max_message_size,
-            on_reserve=self._prepare_soon,
+            on_reserve=self._look_for_room,
         )
         self._queues = ConsumeQueues(
             self._disk, root / "consumequeue", config.mapped_file_size_consume_queue
@@ -103,6 +103,7 @@ class MessageStore:
             entries=config.max_index_num,
             now_name=lambda: index_file_name(clock.now_ms()),
         )
+        self._preparer = Preparer(self._log, self._tasks)
         self._make_followers()
         self._ready = self._queues.ready
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -110,7 +111,6 @@ class MessageStore:
         self.lookup = Lookup(self._log, self._queues, self._index)
         self._dispatching = False
         self._unseen: list[tuple[int, asyncio.Future[None]]] = []
-        self._preparing = False
         self._refusal = "it is not started"
         self._flushed_thoroughly_ms = 0
         self._memory_bytes = (
@@ -226,7 +226,7 @@ class MessageStore:
             # Recovery looked at every byte from there on; if it found damage, readers look again.
             verified_from=recovered.end_offset if recovered.damage else recovered.scanned_from,
         )
-        self._report(recovered)
+        recovered.report(self._root.name)
         self.recovered = recovered
         return recovered
 
@@ -252,17 +252,6 @@ class MessageStore:
             return 0
         rest = self._segments.file(start).buffer[offset - start :]
         return len(bytes(rest[:PAGE_BYTES]).rstrip(b"\0"))
-
-    def _report(self, recovered: Recovered) -> None:
-        for line in recovered.damage:
-            log.error("store %s: %s", self._root.name, line)
-        if not recovered.clean:
-            log.warning(
-                "store %s was not stopped cleanly: %d records checked from offset %d on",
-                self._root.name,
-                recovered.records,
-                recovered.scanned_from,
-            )
 
     async def stop(self) -> None:
         """Get everything to the disk and leave the directory as a clean stop leaves it."""
@@ -310,10 +299,7 @@ class MessageStore:
         if queue is None:
             queue = self._queues.get(message.topic, message.queue_id)
         end = self._log.append(message, queue, self._clock.now_ms())
-        if self._sync:
-            self._flusher.request()
-        elif not self._dispatching:
-            self._dispatch_soon()
+        self.appended()
         return end
 
     def put_batch(self, messages: Sequence[StoreMessage]) -> int:
@@ -325,10 +311,7 @@ class MessageStore:
             raise MessageIllegal(f"a batch goes to one queue; this one has {len(keys)}")
         queue = self._queues.get(*keys.pop())
         end = self._log.append_batch(messages, queue, self._clock.now_ms())
-        if self._sync:
-            self._flusher.request()
-        else:
-            self._dispatch_soon()
+        self.appended()
         return end
 
     @property
@@ -345,38 +328,19 @@ class MessageStore:
         return self._clock.now_ms()
 
     def appended(self) -> None:
-        """Something was appended through `writer`: see to it that it gets to disk and is seen."""
+        """Something was appended: see to it that it gets to disk, is seen, and has a successor."""
         if self._sync:
             self._flusher.request()
-        else:
+        elif not self._dispatching:
             self._dispatch_soon()
+        if self._log.writer.position >= self._log.low_mark:
+            self._preparer.look()
+
+    def _look_for_room(self) -> None:
+        self._preparer.look()
 
     def _refuse(self) -> None:
         raise ServiceNotAvailable(f"the store does not take messages: {self._refusal}")
-
-    def _prepare_soon(self) -> None:
-        if (
-            not self._preparing
-            and self._log.fill_ratio >= PREPARE_AT_RATIO
-            and not self._segments.is_prepared
-        ):
-            self._preparing = True
-            self._tasks.spawn(self._prepare_next(), name="prepare")
-
-    async def _prepare_next(self) -> None:
-        """Make the next file before it is needed, in a thread."""
-        start = self._log.next_start
-        try:
-            file = await asyncio.to_thread(self._segments.prepare, start)
-        except OSError as error:
-            log.warning("the next commit log file cannot be made yet: %s", error)
-            return
-        finally:
-            self._preparing = False
-        if start == self._log.next_start and start not in self._segments.starts:
-            self._segments.keep_prepared(file)
-        else:
-            file.close()
 
     @property
     def waits_for_disk(self) -> bool:
@@ -522,6 +486,17 @@ class MessageStore:
         if queue is None or self._reader is None:
             raise ServiceNotAvailable("the store is not started")
         return self._reader.read(queue, offset, max_count, codes=codes, wanted=wanted)
+
+    def pull_path(self, gates: dict[bytes, PullGate]) -> PullPath:
+        """The compiled way to `get`, for a store that is started."""
+        assert self._reader is not None
+        return self._reader.pull_path(gates, self._queues)
+
+    @property
+    def read_limits(self) -> tuple[int, int, int]:
+        """Of one `get` out of memory: records, bytes, and entries that are looked at."""
+        assert self._reader is not None
+        return self._reader.limits
 
     def queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue that has, or had, messages."""

@@ -56,6 +56,9 @@ class LyingFile:
     def reserve(self, position: int, size: int) -> None:
         self._disk.reserve(self.content, position, size)
 
+    def preparation(self, position: int, size: int) -> Callable[[], None]:
+        return lambda: self.reserve(position, size)
+
     def rewrite(self, position: int) -> None:
         self.content.rewrite(position)
 

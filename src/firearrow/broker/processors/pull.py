@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from firearrow.broker.held_pulls import HeldPull
+from firearrow.broker.pull_lane import PullLane
 from firearrow.model.errors import (
     InvalidParameter,
     NoPermission,
@@ -58,6 +59,7 @@ class PullProcessor:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._codes: dict[tuple[str, tuple[str, ...]], Collection[int] | None] = {}
+        self.lane = PullLane(state.store, state.clients, state.offsets, state.statistics)
 
     def handle_pull(
         self, command: Command, connection: Connection
@@ -216,6 +218,8 @@ class PullProcessor:
             )
             if state.held.park(held):
                 return None
+        if code == ResponseCode.SUCCESS and not got.cold:
+            self.lane.open_gate(command.code, asked, topic, codes, self._header(topic, group, got))
         return self._reply(command, connection, asked, topic, group, got, code)
 
     def _answer(  # noqa: PLR0917
@@ -243,17 +247,7 @@ class PullProcessor:
         code: int,
     ) -> Command | None:
         state = self._state
-        which = 0
-        if state.config.slave_read_enable:
-            which = group.which_broker_when_consume_slowly if got.cold else group.broker_id
-        header = headers.PullMessageReply(
-            suggest_which_broker_id=which,
-            next_begin_offset=got.next_offset,
-            min_offset=got.min_offset,
-            max_offset=got.max_offset,
-            topic_sys_flag=topic.topic_sys_flag,
-            group_sys_flag=group.group_sys_flag,
-        )
+        header = self._header(topic, group, got)
         reply = reply_to(command, code, header, remark=got.status.value)
         if code != ResponseCode.SUCCESS:
             state.statistics.get_misses.count += 1
@@ -262,6 +256,21 @@ class PullProcessor:
         self._count(asked, got)
         connection.send_slices(reply, got.slices)
         return None
+
+    def _header(
+        self, topic: TopicConfig, group: SubscriptionGroupConfig, got: Got
+    ) -> headers.PullMessageReply:
+        which = 0
+        if self._state.config.slave_read_enable:
+            which = group.which_broker_when_consume_slowly if got.cold else group.broker_id
+        return headers.PullMessageReply(
+            suggest_which_broker_id=which,
+            next_begin_offset=got.next_offset,
+            min_offset=got.min_offset,
+            max_offset=got.max_offset,
+            topic_sys_flag=topic.topic_sys_flag,
+            group_sys_flag=group.group_sys_flag,
+        )
 
     def _moved(self, command: Command, asked: headers.PullMessageRequest, offset: int) -> Command:
         lookup = self._state.store.lookup

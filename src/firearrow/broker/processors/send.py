@@ -143,11 +143,9 @@ class SendProcessor:
         properties = decode_properties(asked.properties or "")
         properties.pop("POP_CK", None)
         sent = Sent(command, connection, asked, queue_id, properties, is_first=known is None)
-        if asked.batch:
-            return self._store(sent, self._batch(sent))
-        message = self._single(sent)
-        reply = self._store(sent, [message])
-        self.express.open_gate(topic, message)
+        messages = self._batch(sent) if asked.batch else [self._single(sent)]
+        reply = self._store(sent, messages)
+        self.express.open_gate(topic, messages[0])
         return reply
 
     # --- the topic --------------------------------------------------------------------------

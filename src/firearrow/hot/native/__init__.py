@@ -4,6 +4,7 @@ from firearrow.hot.layout import Derived, Gathered, Scan, ScannedRecord
 from firearrow.hot.native.commands import Command, encode_frame, encode_head
 from firearrow.hot.native.frames import decode_frames
 from firearrow.hot.native.keys import KeyTable
+from firearrow.hot.native.pulling import Pulled, PullGate, PullPath, own_filter, pull_key
 from firearrow.hot.native.queues import (
     QueueTail,
     check_run,
@@ -20,7 +21,7 @@ from firearrow.hot.native.records import (
     write_record,
 )
 from firearrow.hot.native.sending import SendPath, Served, TopicGate
-from firearrow.hot.native.syncing import serve_syncs
+from firearrow.hot.native.syncing import bring_in, serve_syncs
 from firearrow.hot.native.text import (
     crc31,
     decode_properties,
@@ -39,6 +40,9 @@ __all__ = [
     "Gathered",
     "KeyTable",
     "LogWriter",
+    "PullGate",
+    "PullPath",
+    "Pulled",
     "QueueTail",
     "Record",
     "Scan",
@@ -47,6 +51,7 @@ __all__ = [
     "Served",
     "StoreMessage",
     "TopicGate",
+    "bring_in",
     "check_run",
     "crc31",
     "decode_frames",
@@ -62,8 +67,10 @@ __all__ = [
     "java_hash",
     "key_hash",
     "offset_message_id",
+    "own_filter",
     "parse_offset_message_id",
     "parse_unique_key",
+    "pull_key",
     "queue_key",
     "scan_records",
     "serve_syncs",

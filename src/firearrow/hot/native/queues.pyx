@@ -38,6 +38,8 @@ cdef class QueueTail:
         self.grown = False
         self.next_offset = self.max_offset = self.tail_first = 0
         self.tail = bytearray()
+        self.min_offset = self.window_first = 0
+        self.window = b""
 
     def add_entry(self, physical_offset, size, tags_code):
         self.put_entry(physical_offset, size, tags_code)
@@ -246,7 +248,14 @@ cdef Py_ssize_t _sound(
     return at
 
 
-cdef bint _is_of(const uint8_t* p, int size, bytes topic, int32_t queue_id, int64_t offset):
+cdef bint record_sound(
+    const uint8_t* base, Py_ssize_t at, Py_ssize_t end, int64_t offset, bint crc
+) noexcept nogil:
+    """Whether one sound record lies between two positions."""
+    return _sound(base, at, end, offset, crc, False) == end
+
+
+cdef bint record_of(const uint8_t* p, int size, bytes topic, int32_t queue_id, int64_t offset):
     """Whether a sound record is of this topic, queue and queue offset."""
     cdef Parts parts
     return measure(p, size, i32(p + 4), &parts) and i32(p + 12) == queue_id \
@@ -303,7 +312,7 @@ def gather_entries(
             ) != place + size:
                 whole = False
                 break
-            if physical < proven and not _is_of(
+            if physical < proven and not record_of(
                 <const uint8_t*>memory.buf + place, size, topic, queue,
                 first_number + at // ENTRY_BYTES
             ):

@@ -10,12 +10,16 @@ from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyBy
 from cpython.dict cimport PyDict_GetItem
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from firearrow.hot.native.commands import Command, encode_frame
-from firearrow.hot.native.endian cimport i32, w32
+from firearrow.hot.native.endian cimport i16, i32, w32
 from firearrow.hot.native.queues cimport QueueTail
 from firearrow.hot.native.records cimport write_raw
+from firearrow.hot.native.scanning cimport (
+    Head, Text, is_word, plain_string, put_decimal, put_hex, put_offset, raw_string, read_head,
+    whole_decimal,
+)
 from firearrow.hot.native.writing cimport LogWriter
 
 from firearrow.hot.reference.sending import Served
@@ -33,7 +37,6 @@ cdef enum:
     TRANSACTION_ID = 3
     OPAQUE = 4
 
-cdef const char* _HEX = b"0123456789ABCDEF"
 cdef tuple _SENTINELS = ("@msg@", "@queue@", "@offset@", "@transaction@", "1987654321")
 
 
@@ -41,97 +44,43 @@ cdef class TopicGate:
     cdef public str topic
     cdef public list queues
     cdef public int64_t count
+    cdef public int64_t times
     cdef public int64_t size
 
     def __init__(self, str topic not None, list queues not None):
         self.topic = topic
         self.queues = queues
-        self.count = 0
-        self.size = 0
+        self.count = self.times = self.size = 0
 
 
-cdef struct _Text:
-    const uint8_t* p
-    int size
-
-
-cdef struct _Header:
+cdef struct _Fields:
     # What a send request says; letters are those of the V2 header.
-    int code
-    int flag
-    int64_t opaque
-    _Text letter[26]
+    Text letter[26]
 
 
-cdef inline const uint8_t* _string(const uint8_t* p, const uint8_t* end, _Text* out) noexcept nogil:
-    """A JSON string without escapes, `p` behind its first quote; NULL if it is anything else."""
-    cdef const uint8_t* start = p
-    while p < end and p[0] != 0x22:
-        if p[0] < 0x20 or p[0] >= 0x7F or p[0] == 0x5C:
-            return NULL
-        p += 1
-    if p >= end:
-        return NULL
-    out.p = start
-    out.size = <int>(p - start)
-    return p + 1
-
-
-cdef inline const uint8_t* _raw_string(
-    const uint8_t* p, const uint8_t* end, _Text* out
-) noexcept nogil:
-    """A JSON string with escapes left in place; NULL if it does not end."""
-    cdef const uint8_t* start = p
-    while p < end and p[0] != 0x22:
-        if p[0] < 0x20 or p[0] >= 0x7F:
-            return NULL
-        if p[0] == 0x5C:
-            p += 1
-        p += 1
-    if p >= end:
-        return NULL
-    out.p = start
-    out.size = <int>(p - start)
-    return p + 1
-
-
-cdef inline const uint8_t* _number(
-    const uint8_t* p, const uint8_t* end, int64_t* out
-) noexcept nogil:
-    cdef bint negative = False
-    cdef int64_t value = 0
-    cdef int digits = 0
-    if p < end and p[0] == 0x2D:
-        negative = True
-        p += 1
-    while p < end and 0x30 <= p[0] <= 0x39:
-        value = value * 10 + (p[0] - 0x30)
-        digits += 1
-        p += 1
-        if digits > 18:
-            return NULL
-    if digits == 0:
-        return NULL
-    out[0] = -value if negative else value
-    return p
-
-
-cdef inline bint _is(_Text* text, const char* word, int size) noexcept nogil:
-    return text.size == size and memcmp(text.p, word, size) == 0
+cdef struct _Common:
+    # What all messages of a request have in common.
+    int sys_flag
+    int reconsume
+    int64_t born
+    int64_t now
+    const char* born_host
+    Py_ssize_t born_bytes
 
 
 cdef const uint8_t* _ext_fields(
-    const uint8_t* p, const uint8_t* end, _Header* header
+    const uint8_t* p, const uint8_t* end, void* out
 ) noexcept nogil:
     """``{"a":"...",...}`` from behind its brace; NULL if it is not plain."""
-    cdef _Text name, value
+    cdef _Fields* header = <_Fields*>out
+    cdef Text name, value
     if p < end and p[0] == 0x7D:
         return p + 1
     while p + 1 < end and p[0] == 0x22:
-        p = _string(p + 1, end, &name)
+        p = plain_string(p + 1, end, &name)
         if p == NULL or p + 1 >= end or p[0] != 0x3A or p[1] != 0x22:
             return NULL
-        p = _raw_string(p + 2, end, &value)
+        p = raw_string(p + 2, end, &value)
         if p == NULL or p >= end:
             return NULL
         if name.size == 1 and 0x61 <= name.p[0] <= 0x7A:
@@ -144,64 +93,11 @@ cdef const uint8_t* _ext_fields(
     return NULL
 
 
-cdef bint _header(const uint8_t* p, const uint8_t* end, _Header* header) noexcept nogil:
-    """Read a header as Java and most others write it; False if it is written otherwise."""
-    cdef _Text name, text
-    cdef int64_t number = 0
-    cdef int i
-    header.code = -1
-    header.flag = 0
-    header.opaque = 0
-    for i in range(26):
-        header.letter[i].p = NULL
-        header.letter[i].size = 0
-    if p >= end or p[0] != 0x7B:
-        return False
-    p += 1
-    while p + 1 < end and p[0] == 0x22:
-        p = _string(p + 1, end, &name)
-        if p == NULL or p + 1 >= end or p[0] != 0x3A:
-            return False
-        p += 1
-        if p[0] == 0x22:
-            if _is(&name, b"remark", 6):
-                return False
-            p = _string(p + 1, end, &text)
-        elif p[0] == 0x7B:
-            if not _is(&name, b"extFields", 9):
-                return False
-            p = _ext_fields(p + 1, end, header)
-        else:
-            p = _number(p, end, &number)
-            if p != NULL:
-                if not -2147483648 <= number <= 2147483647:
-                    return False
-                if _is(&name, b"code", 4):
-                    header.code = <int>number
-                elif _is(&name, b"flag", 4):
-                    header.flag = <int>number
-                elif _is(&name, b"opaque", 6):
-                    header.opaque = number
-                elif not _is(&name, b"version", 7):
-                    return False
-        if p == NULL or p >= end:
-            return False
-        if p[0] == 0x7D:
-            return p + 1 == end
-        if p[0] != 0x2C:
-            return False
-        p += 1
-    return False
+cdef inline bint _int_letter(_Fields* header, char name, int64_t* out) noexcept nogil:
+    return whole_decimal(&header.letter[name - 0x61], out)
 
 
-cdef inline bint _int_letter(_Header* header, char name, int64_t* out) noexcept nogil:
-    cdef _Text* text = &header.letter[name - 0x61]
-    if text.p == NULL:
-        return False
-    return _number(text.p, text.p + text.size, out) == text.p + text.size
-
-
-cdef int _unescape(_Text* text, uint8_t* out) noexcept nogil:
+cdef int _unescape(Text* text, uint8_t* out) noexcept nogil:
     """The properties with \\u0001 and \\u0002 in their places; -1 if there is any other escape."""
     cdef const uint8_t* p = text.p
     cdef const uint8_t* end = p + text.size
@@ -250,6 +146,7 @@ cdef class SendPath:
     cdef list _literals
     cdef list _slots
     cdef bytearray _scratch
+    cdef Py_ssize_t _stored  # messages, since the read began
 
     def __init__(
         self, LogWriter writer not None, dict gates not None, dict added not None,
@@ -283,10 +180,12 @@ cdef class SendPath:
     def serve(self, data, frame_bytes_max, bytes born_host not None, now_ms):
         cdef Py_buffer buffer
         cdef int64_t now = now_ms, most = frame_bytes_max, end = 0, stored
-        cdef Py_ssize_t used = 0, count = 0, size
+        cdef Py_ssize_t used = 0, size
         cdef bytearray replies = bytearray()
+        self._stored = 0
         PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
         try:
+            self._writer.will_write(buffer.len)
             while buffer.len - used >= 8:
                 size = 4 + <Py_ssize_t>i32(<const uint8_t*>buffer.buf + used)
                 if size < 8 or size > most or size > buffer.len - used:
@@ -297,22 +196,22 @@ cdef class SendPath:
                     break
                 end = stored
                 used += size
-                count += 1
         finally:
             PyBuffer_Release(&buffer)
-        return Served(used, count, bytes(replies), end)
+        return Served(used, self._stored, bytes(replies), end)
 
     cdef int64_t _store(
         self, const uint8_t* frame, Py_ssize_t size, bytes born_host, int64_t now,
         bytearray replies,
     ) except -1:
-        """One frame; 0 if it is not ordinary, else the end of the log behind its message."""
+        """One frame; 0 if it is not ordinary, else the end of the log behind its messages."""
         cdef uint32_t word = <uint32_t>i32(frame + 4)
         cdef Py_ssize_t header_bytes = word & 0xFFFFFF
         cdef const uint8_t* body = frame + 8 + header_bytes
         cdef Py_ssize_t body_bytes = size - 8 - header_bytes
-        cdef _Header header
-        cdef _Text unique
+        cdef Head head
+        cdef _Fields header
+        cdef Text unique
         cdef int64_t queues_wanted, queue_id, sys_flag, born, flag, reconsume = 0
         cdef int properties_bytes
         cdef TopicGate gate
@@ -321,10 +220,14 @@ cdef class SendPath:
         cdef object key
         cdef LogWriter writer = self._writer
         cdef int64_t offset, written, queue_offset
-        cdef char* scratch = PyByteArray_AS_STRING(self._scratch)
-        if word >> 24 or body_bytes <= 0 or not _header(frame + 8, body, &header):
+        cdef bint batch
+        cdef _Common common
+        memset(&header, 0, sizeof(_Fields))
+        if word >> 24 or body_bytes <= 0 \
+                or not read_head(frame + 8, body, &head, _ext_fields, &header):
             return 0
-        if header.code != 310 or header.flag & ~2:
+        batch = head.code == 320
+        if (head.code != 310 and not batch) or head.flag & ~2:
             return 0
         if header.letter[0].p == NULL or header.letter[1].p == NULL or header.letter[2].p == NULL:
             return 0
@@ -336,7 +239,10 @@ cdef class SendPath:
             return 0
         if header.letter[9].p != NULL and not _int_letter(&header, b"j", &reconsume):
             return 0
-        if header.letter[12].p != NULL and not _is(&header.letter[12], b"false", 5):
+        if batch:
+            if not is_word(&header.letter[12], b"true", 4):
+                return 0
+        elif header.letter[12].p != NULL and not is_word(&header.letter[12], b"false", 5):
             return 0
         if sys_flag & 0xC or not -2147483648 <= sys_flag <= 2147483647 \
                 or not -2147483648 <= queues_wanted <= 2147483647 \
@@ -357,33 +263,108 @@ cdef class SendPath:
         if properties_bytes <= 0 or body_bytes > writer.body_bytes_max \
                 or writer.room <= writer.position:
             return 0
+        common.sys_flag, common.reconsume = <int>sys_flag, <int>reconsume
+        common.born, common.now = born, now
+        common.born_host = PyBytes_AS_STRING(born_host)
+        common.born_bytes = PyBytes_GET_SIZE(born_host)
         offset = writer.start + writer.position
         queue_offset = queue.next_offset
-        written = write_raw(
+        if batch:
+            written = self._write_batch(queue, &common, body, body_bytes, properties_bytes)
+        else:
+            written = self._write(
+                queue, &common, body, body_bytes, self._add(properties_bytes), <int>flag)
+        if written == 0:
+            return 0
+        self._stored += queue.next_offset - queue_offset
+        gate.count += queue.next_offset - queue_offset
+        gate.times += 1
+        gate.size += written
+        if not head.flag & 2:
+            self._answer(
+                replies, head.opaque, offset, queue.next_offset - queue_offset, queue.queue_id,
+                queue_offset, &unique)
+        return offset + written
+
+    cdef int64_t _write(
+        self, QueueTail queue, _Common* common, const uint8_t* body, Py_ssize_t body_bytes,
+        Py_ssize_t properties_bytes, int flag,
+    ):
+        """Append one message, its properties from the scratch; its size, 0 if there is no room."""
+        cdef LogWriter writer = self._writer
+        cdef int64_t written = write_raw(
             <uint8_t*>writer._view.buf + writer.position, writer.room - writer.position,
             PyBytes_AS_STRING(queue.topic_bytes), PyBytes_GET_SIZE(queue.topic_bytes),
             <const char*>body, body_bytes,
-            scratch, properties_bytes,
-            queue.queue_id, <int>flag, queue_offset, offset, <int>sys_flag, born,
-            PyBytes_AS_STRING(born_host), PyBytes_GET_SIZE(born_host),
-            now, PyBytes_AS_STRING(writer.store_host), PyBytes_GET_SIZE(writer.store_host),
-            <int>reconsume, 0)
-        if written == 0:
-            return 0
-        writer.position += written
-        queue.next_offset = queue_offset + 1
-        gate.count += 1
-        gate.size += written
-        if not header.flag & 2:
-            self._answer(
-                replies, header.opaque, offset, queue.queue_id, queue_offset, &unique)
-        return offset + written
+            PyByteArray_AS_STRING(self._scratch), properties_bytes,
+            queue.queue_id, flag, queue.next_offset, writer.start + writer.position,
+            common.sys_flag, common.born, common.born_host, common.born_bytes, common.now,
+            PyBytes_AS_STRING(writer.store_host), PyBytes_GET_SIZE(writer.store_host),
+            common.reconsume, 0)
+        if written:
+            writer.position += written
+            queue.next_offset += 1
+        return written
 
-    cdef int _properties(self, _Text* text, _Text* unique) except -2:
-        """Put what is stored into the scratch; its size, or 0 if a rule is needed."""
+    cdef int64_t _write_batch(
+        self, QueueTail queue, _Common* common, const uint8_t* body, Py_ssize_t body_bytes,
+        int first_bytes,
+    ) except -1:
+        """Append every message of a batch, or none; how many bytes."""
+        cdef LogWriter writer = self._writer
+        cdef uint8_t* scratch = <uint8_t*>PyByteArray_AS_STRING(self._scratch)
+        cdef const uint8_t* p = body
+        cdef const uint8_t* end = body + body_bytes
+        cdef int64_t total = 0, size, own
+        cdef int one
+        cdef int64_t around = 75 + common.born_bytes + PyBytes_GET_SIZE(writer.store_host) \
+            + PyBytes_GET_SIZE(queue.topic_bytes) + first_bytes + PyBytes_GET_SIZE(self._added)
+        if PyBytes_GET_SIZE(queue.topic_bytes) > 127:
+            return 0
+        while p < end:
+            if end - p < 22:
+                return 0
+            size, one = i32(p), i32(p + 16)
+            if size <= 22 or size > end - p or one <= 0 or one > size - 22:
+                return 0
+            own = size - 22 - one
+            if i16(p + 20 + one) != own or memchr(p + 22 + one, 0, own) != NULL:
+                return 0
+            if own and p[size - 1] != 2:
+                own += 1
+            if first_bytes + own + PyBytes_GET_SIZE(self._added) > PROPERTIES_MAX:
+                return 0
+            total += around + one + own
+            p += size
+        if total > writer.room - writer.position:
+            return 0
+        p = body
+        while p < end:
+            size, one = i32(p), i32(p + 16)
+            own = size - 22 - one
+            memcpy(scratch + first_bytes, p + 22 + one, own)
+            if own and p[size - 1] != 2:
+                scratch[first_bytes + own] = 2
+                own += 1
+            if self._write(
+                queue, common, p + 20, one, self._add(first_bytes + <int>own), i32(p + 12)
+            ) == 0:
+                raise AssertionError("the room for the whole batch was there before")
+            p += size
+        return total
+
+    cdef int _add(self, int size):
+        """Put what every message gets behind the properties in the scratch; their size then."""
+        memcpy(
+            PyByteArray_AS_STRING(self._scratch) + size, PyBytes_AS_STRING(self._added),
+            PyBytes_GET_SIZE(self._added))
+        return size + <int>PyBytes_GET_SIZE(self._added)
+
+    cdef int _properties(self, Text* text, Text* unique) except -2:
+        """Put what is stored as it is into the scratch; its size, or 0 if a rule is needed."""
         cdef uint8_t* out = <uint8_t*>PyByteArray_AS_STRING(self._scratch)
         cdef int size, at = 0, stop, middle, pairs = 0, i
-        cdef _Text names[PAIRS_MAX]
+        cdef Text names[PAIRS_MAX]
         cdef bytes added
         if text.p == NULL:
             return 0
@@ -411,10 +392,10 @@ cdef class SendPath:
                     names[i].p, names[pairs].p, names[i].size
                 ) == 0:
                     return 0
-            if _is(&names[pairs], b"UNIQ_KEY", 8):
+            if is_word(&names[pairs], b"UNIQ_KEY", 8):
                 unique.p = out + middle + 1
                 unique.size = stop - middle - 1
-            elif _is(&names[pairs], b"WAIT", 4):
+            elif is_word(&names[pairs], b"WAIT", 4):
                 if stop - middle - 1 != 4 or memcmp(out + middle + 1, b"true", 4) != 0:
                     return 0
             pairs += 1
@@ -423,21 +404,20 @@ cdef class SendPath:
             return 0
         for added in self._added_names:
             for i in range(pairs):
-                if _is(&names[i], PyBytes_AS_STRING(added), <int>PyBytes_GET_SIZE(added)):
+                if is_word(&names[i], PyBytes_AS_STRING(added), <int>PyBytes_GET_SIZE(added)):
                     return 0
         if size + PyBytes_GET_SIZE(self._added) > PROPERTIES_MAX:
             return 0
-        memcpy(out + size, PyBytes_AS_STRING(self._added), PyBytes_GET_SIZE(self._added))
-        return size + <int>PyBytes_GET_SIZE(self._added)
+        return size
 
     cdef int _answer(
-        self, bytearray replies, int64_t opaque, int64_t offset, int queue_id,
-        int64_t queue_offset, _Text* unique,
+        self, bytearray replies, int64_t opaque, int64_t offset, int64_t count, int queue_id,
+        int64_t queue_offset, Text* unique,
     ) except -1:
         cdef Py_ssize_t start = PyByteArray_GET_SIZE(replies)
         cdef bytes host = self._writer.store_host
         cdef bytes literal
-        cdef Py_ssize_t room = 8 + 2 * PyBytes_GET_SIZE(host) + 16 + 64 + unique.size
+        cdef Py_ssize_t room = 72 + count * (2 * PyBytes_GET_SIZE(host) + 17) + unique.size
         cdef int i, slot
         cdef uint8_t* p
         for literal in self._literals:
@@ -450,17 +430,16 @@ cdef class SendPath:
             p += PyBytes_GET_SIZE(literal)
             slot = self._slots[i]
             if slot == MSG_ID:
-                p = _put_hex(p, <const uint8_t*>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
-                p = _put_offset(p, <uint64_t>offset)
+                p = self._put_ids(p, host, offset, count)
             elif slot == QUEUE_ID:
-                p = _put_decimal(p, queue_id)
+                p = put_decimal(p, queue_id)
             elif slot == QUEUE_OFFSET:
-                p = _put_decimal(p, queue_offset)
+                p = put_decimal(p, queue_offset)
             elif slot == TRANSACTION_ID:
                 memcpy(p, unique.p, unique.size)
                 p += unique.size
             else:
-                p = _put_decimal(p, opaque)
+                p = put_decimal(p, opaque)
         literal = <bytes>self._literals[5]
         memcpy(p, PyBytes_AS_STRING(literal), PyBytes_GET_SIZE(literal))
         p += PyBytes_GET_SIZE(literal)
@@ -471,42 +450,16 @@ cdef class SendPath:
         PyByteArray_Resize(replies, start + size)
         return 0
 
-
-cdef inline uint8_t* _put_hex(uint8_t* p, const uint8_t* raw, Py_ssize_t size) noexcept nogil:
-    cdef Py_ssize_t i
-    for i in range(size):
-        p[0] = _HEX[raw[i] >> 4]
-        p[1] = _HEX[raw[i] & 15]
-        p += 2
-    return p
-
-
-cdef inline uint8_t* _put_offset(uint8_t* p, uint64_t value) noexcept nogil:
-    cdef int i
-    for i in range(15, -1, -1):
-        p[i] = _HEX[value & 15]
-        value >>= 4
-    return p + 16
-
-
-cdef inline uint8_t* _put_decimal(uint8_t* p, int64_t value) noexcept nogil:
-    cdef uint8_t[24] digits
-    cdef int count = 0
-    cdef uint64_t rest
-    if value < 0:
-        p[0] = 0x2D
-        p += 1
-        rest = <uint64_t>(-value)
-    else:
-        rest = <uint64_t>value
-    while True:
-        digits[count] = <uint8_t>(0x30 + rest % 10)
-        count += 1
-        rest //= 10
-        if rest == 0:
-            break
-    while count:
-        count -= 1
-        p[0] = digits[count]
-        p += 1
-    return p
+    cdef uint8_t* _put_ids(self, uint8_t* p, bytes host, int64_t offset, int64_t count):
+        """The ids of messages that lie back to back, with commas between them."""
+        cdef LogWriter writer = self._writer
+        cdef const uint8_t* base = <const uint8_t*>writer._view.buf
+        cdef int64_t i
+        for i in range(count):
+            if i:
+                p[0] = 0x2C
+                p += 1
+            p = put_hex(p, <const uint8_t*>PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host))
+            p = put_offset(p, <uint64_t>offset)
+            offset += i32(base + offset - writer.start)
+        return p

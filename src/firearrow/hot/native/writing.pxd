@@ -30,5 +30,7 @@ cdef class LogWriter:
     cdef public int64_t start
     cdef public int64_t position
     cdef public int64_t room
+    cdef int64_t _ready  # position up to which pages can be written without a fault
+    cdef void will_write(self, int64_t size) noexcept nogil
     cpdef int64_t append(
         self, StoreMessage message, QueueTail queue, int64_t store_timestamp) except -2

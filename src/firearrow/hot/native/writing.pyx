@@ -6,11 +6,15 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memchr
 
+from firearrow.hot.native.paging cimport populate_write
 from firearrow.hot.native.queues cimport QueueTail
 from firearrow.hot.native.records cimport write_raw
 
 from firearrow.hot.layout import LOOPBACK_HOST
 from firearrow.hot.reference import writing as _reference
+
+cdef enum:
+    BULK_BYTES = 8 * 1024  # what is less is not worth asking the system for
 
 cdef bytes _LOOPBACK = LOOPBACK_HOST
 
@@ -72,12 +76,27 @@ cdef class LogWriter:
         self.start = start
         self.position = position
         self.room = room
+        self._ready = position
 
     def close(self):
         self.room = 0
         if self._open:
             self._open = False
             PyBuffer_Release(&self._view)
+
+    cdef void will_write(self, int64_t size) noexcept nogil:
+        """About so much comes now: have the pages for it at once, not one fault after the other.
+
+        Only those, since a page that was made ready to be written goes to the disk as written.
+        """
+        cdef int64_t stop = self.position + size
+        if self._ready < self.position:
+            self._ready = self.position
+        if stop > self.room:
+            stop = self.room
+        if stop - self._ready >= BULK_BYTES:
+            populate_write(<uint8_t*>self._view.buf + self._ready, stop - self._ready)
+            self._ready = stop
 
     cpdef int64_t append(
         self, StoreMessage message, QueueTail queue, int64_t store_timestamp

@@ -4,6 +4,7 @@ from firearrow.hot.layout import Derived, Gathered, Scan, ScannedRecord
 from firearrow.hot.reference.commands import Command, encode_frame, encode_head
 from firearrow.hot.reference.frames import decode_frames
 from firearrow.hot.reference.keys import KeyTable
+from firearrow.hot.reference.pulling import Pulled, PullGate, PullPath, own_filter, pull_key
 from firearrow.hot.reference.queues import (
     QueueTail,
     check_run,
@@ -20,7 +21,7 @@ from firearrow.hot.reference.records import (
     write_record,
 )
 from firearrow.hot.reference.sending import SendPath, Served, TopicGate
-from firearrow.hot.reference.syncing import serve_syncs
+from firearrow.hot.reference.syncing import bring_in, serve_syncs
 from firearrow.hot.reference.text import (
     crc31,
     decode_properties,
@@ -39,6 +40,9 @@ __all__ = [
     "Gathered",
     "KeyTable",
     "LogWriter",
+    "PullGate",
+    "PullPath",
+    "Pulled",
     "QueueTail",
     "Record",
     "Scan",
@@ -47,6 +51,7 @@ __all__ = [
     "Served",
     "StoreMessage",
     "TopicGate",
+    "bring_in",
     "check_run",
     "crc31",
     "decode_frames",
@@ -62,8 +67,10 @@ __all__ = [
     "java_hash",
     "key_hash",
     "offset_message_id",
+    "own_filter",
     "parse_offset_message_id",
     "parse_unique_key",
+    "pull_key",
     "queue_key",
     "scan_records",
     "serve_syncs",

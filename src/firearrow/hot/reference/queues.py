@@ -41,12 +41,15 @@ class QueueTail:
 
     `next_offset` is what the next message gets, `max_offset` is behind the last entry; between
     them lies what is in the log but not derived yet. `tail` holds entries from `tail_first` on.
+    Readers begin at `min_offset`. `window` may hold some older entries, from `window_first` on,
+    that whoever owns the files has put there for `PullPath`.
     """
 
     __slots__ = (
         "grown",
         "keys_hash",
         "max_offset",
+        "min_offset",
         "next_offset",
         "plain",
         "queue_id",
@@ -54,6 +57,8 @@ class QueueTail:
         "tail_first",
         "topic",
         "topic_bytes",
+        "window",
+        "window_first",
     )
 
     def __init__(self, topic: str, queue_id: int, *, plain: bool = True) -> None:
@@ -65,6 +70,8 @@ class QueueTail:
         self.grown = False  # it is in the list of those that `derive_records` added to
         self.next_offset = self.max_offset = self.tail_first = 0
         self.tail = bytearray()
+        self.min_offset = self.window_first = 0
+        self.window = b""
 
     def add_entry(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the entry of the next message."""

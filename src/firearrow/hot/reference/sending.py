@@ -1,8 +1,12 @@
 """The send path of a broker for ordinary messages: from bytes of a socket to the log and a reply.
 
 `SendPath.serve` takes frames from the front of what was read, as long as each is an ordinary send:
-a SEND_MESSAGE_V2 in JSON, to a topic and queue that have a gate, with nothing that needs a rule of
-its own. It stops at the first frame that is anything else; the broker's general handler, which has
+a SEND_MESSAGE_V2 or a SEND_BATCH_MESSAGE in JSON, to a topic and queue that have a gate, with
+nothing that needs a rule of its own. One message of a batch:
+
+    | size 4 | magic 4 | crc 4 | flag 4 | body length 4, body | properties length 2, properties |
+
+It stops at the first frame that is anything else; the broker's general handler, which has
 all the rules, takes that one and all it does not understand. Both must do the same to the same
 frame, and a test sees to it.
 
@@ -11,9 +15,15 @@ The compiled twin may stop earlier (at a header that is written in an unusual wa
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from firearrow.hot.layout import JSON_HEADER
+from firearrow.hot.layout import (
+    JSON_HEADER,
+    PROPERTIES_BYTES_MAX,
+    TOPIC_V1_BYTES_MAX,
+    record_bytes,
+)
 from firearrow.hot.reference.commands import Command, encode_frame
 from firearrow.hot.reference.frames import decode_frames
 from firearrow.hot.reference.text import decode_properties, offset_message_id
@@ -24,6 +34,9 @@ if TYPE_CHECKING:
     from firearrow.hot.reference.writing import LogWriter
 
 SEND_MESSAGE_V2: Final = 310
+SEND_BATCH_MESSAGE: Final = 320
+_BATCH_HEAD: Final = struct.Struct(">iiiii")
+_BATCH_BYTES_MIN: Final = _BATCH_HEAD.size + 2
 _REQUIRED: Final = "abcdefgh"
 _ONEWAY: Final = 2
 _TRANSACTION: Final = 0xC
@@ -47,12 +60,13 @@ _INT32: Final = range(-(1 << 31), 1 << 31)
 class TopicGate:
     """A topic that ordinary messages may pass to: its queues, and what has passed since."""
 
-    __slots__ = ("count", "queues", "size", "topic")
+    __slots__ = ("count", "queues", "size", "times", "topic")
 
     def __init__(self, topic: str, queues: list[QueueTail | None]) -> None:
         self.topic = topic
         self.queues = queues  # by id; None where the general handler must go first
-        self.count = 0
+        self.count = 0  # of messages
+        self.times = 0  # of requests
         self.size = 0
 
 
@@ -98,8 +112,8 @@ class SendPath:
             stored = self._store(command, born_host, now_ms)
             if stored is None:
                 break
-            reply, end = stored
-            count += 1
+            reply, end, messages = stored
+            count += messages
             used += frame_bytes
             if not command.flag & _ONEWAY:
                 replies.append(reply)
@@ -117,8 +131,10 @@ class SendPath:
             return None
         return commands[0], size
 
-    def _store(self, command: Command, born_host: bytes, now_ms: int) -> tuple[bytes, int] | None:
-        """Append the message of an ordinary request; None if it is not one."""
+    def _store(
+        self, command: Command, born_host: bytes, now_ms: int
+    ) -> tuple[bytes, int, int] | None:
+        """Append what an ordinary request brings; None if it is not one."""
         ext = command.ext
         properties = self._properties(ext.get("i", ""))
         if properties is None or not _is_ordinary(command):
@@ -131,26 +147,77 @@ class SendPath:
         if queue is None:
             return None
         text, unique_key = properties
-        message = StoreMessage(
-            gate.topic,
-            queue_id,
-            command.body,
-            text,
-            flag=flag,
-            sys_flag=sys_flag,
-            born_timestamp=int(ext["g"]),
-            born_host=born_host,
-            reconsume_times=reconsume_times,
-        )
-        end = self._writer.append(message, queue, now_ms)
+        parts: list[tuple[int, bytes, bytes]] | None = [(flag, command.body, b"")]
+        if command.code == SEND_BATCH_MESSAGE:
+            parts = self._parts(command.body, gate.topic)
+        if parts is None:
+            return None
+        added = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
+        messages = [
+            StoreMessage(
+                gate.topic,
+                queue_id,
+                body,
+                text.encode() + own + added.encode(),
+                flag=own_flag,
+                sys_flag=sys_flag,
+                born_timestamp=int(ext["g"]),
+                born_host=born_host,
+                reconsume_times=reconsume_times,
+            )
+            for own_flag, body, own in parts
+        ]
+        end = self._append(messages, queue, now_ms)
         if end <= 0:
             return None
-        gate.count += 1
-        gate.size += message.size
-        return self._answer(command, message, unique_key), end
+        gate.count += len(messages)
+        gate.times += 1
+        gate.size += sum(message.size for message in messages)
+        return self._answer(command, messages, unique_key), end, len(messages)
 
-    def _properties(self, text: str) -> tuple[bytes, str] | None:
-        """The properties as they are stored, and the unique key; None if a rule is needed."""
+    def _parts(self, body: bytes, topic: str) -> list[tuple[int, bytes, bytes]] | None:
+        """Flag, body and properties of each message of a batch; None if it is not ordinary."""
+        if len(body) > self._writer.body_bytes_max or len(topic) > TOPIC_V1_BYTES_MAX:
+            return None
+        parts = []
+        at = 0
+        while at < len(body):
+            if len(body) - at < _BATCH_BYTES_MIN:
+                return None
+            size, _, _, flag, body_bytes = _BATCH_HEAD.unpack_from(body, at)
+            if not _BATCH_BYTES_MIN < size <= len(body) - at or not (
+                0 < body_bytes <= size - _BATCH_BYTES_MIN
+            ):
+                return None
+            behind = at + _BATCH_HEAD.size + body_bytes
+            own = body[behind + 2 : at + size]
+            if int.from_bytes(body[behind : behind + 2], "big", signed=True) != len(own):
+                return None
+            if own and not own.endswith(b"\x02"):  # older clients leave out the last separator
+                own += b"\x02"
+            parts.append((flag, body[at + _BATCH_HEAD.size : behind], own))
+            at += size
+        return parts
+
+    def _append(self, messages: list[StoreMessage], queue: QueueTail, now_ms: int) -> int:
+        """All or none; the end of the log behind the last, 0 if they are not appended."""
+        writer = self._writer
+        total = 0
+        for message in messages:
+            if len(message.properties) > PROPERTIES_BYTES_MAX or b"\0" in message.properties:
+                return 0
+            size = record_bytes(len(message.body), len(queue.topic_bytes), len(message.properties))
+            total += size + len(message.born_host) + len(writer.store_host) - 16
+        if len(messages) > 1 and total > writer.room - writer.position:
+            return 0
+        end = 0
+        for message in messages:
+            end = writer.append(message, queue, now_ms)
+            assert end > 0 or len(messages) == 1
+        return end
+
+    def _properties(self, text: str) -> tuple[str, str] | None:
+        """Properties that are stored as they are, and the unique key; None if a rule is needed."""
         if not text.isascii() or not text.endswith("\x02") or '"' in text or "\\" in text:
             return None
         pairs = text[:-1].split("\x02")
@@ -164,18 +231,16 @@ class SendPath:
             return None
         if not properties.get("UNIQ_KEY") or properties.get("WAIT", "true") != "true":
             return None
-        added = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
-        return (text + added).encode(), properties["UNIQ_KEY"]
+        return text, properties["UNIQ_KEY"]
 
-    def _answer(self, command: Command, message: StoreMessage, unique_key: str) -> bytes:
+    def _answer(self, command: Command, messages: list[StoreMessage], unique_key: str) -> bytes:
         host = self._writer.store_host
+        ip, port = host[:-4], int.from_bytes(host[-4:], "big")
         ext = {
             **self._reply,
-            "msgId": offset_message_id(
-                host[:-4], int.from_bytes(host[-4:], "big"), message.physical_offset
-            ),
-            "queueId": str(message.queue_id),
-            "queueOffset": str(message.queue_offset),
+            "msgId": ",".join(offset_message_id(ip, port, m.physical_offset) for m in messages),
+            "queueId": str(messages[0].queue_id),
+            "queueOffset": str(messages[0].queue_offset),
             "transactionId": unique_key,
         }
         return encode_frame(Command(0, ext, opaque=command.opaque, flag=1))
@@ -185,13 +250,13 @@ def _is_ordinary(command: Command) -> bool:
     """Whether every field but the properties is one that the general handler just takes."""
     ext = command.ext
     return (
-        command.code == SEND_MESSAGE_V2
+        (command.code, ext.get("m", "false"))
+        in {(SEND_MESSAGE_V2, "false"), (SEND_BATCH_MESSAGE, "true")}
         and command.serializer == JSON_HEADER
         and not command.flag & ~_ONEWAY
         and command.remark is None
         and bool(command.body)
         and all(name in ext for name in _REQUIRED)
-        and ext.get("m", "false") == "false"
         and all(_is_integer(ext[name]) for name in "defgh")
         and _is_integer(ext.get("j", "0"))
         and all(number in _INT32 for number in _int32_fields(ext))
