@@ -24,16 +24,30 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "base": frozenset(),
     "hot": frozenset({"base"}),
     "model": frozenset({"base", "hot"}),
+    "filters": frozenset({"base", "model"}),
     "wire": frozenset({"base", "hot", "model"}),
     "store": frozenset({"base", "hot", "model"}),
     "net": frozenset({"base", "model", "wire"}),
     "nameserver": frozenset({"base", "hot", "model", "wire", "net"}),
     "offline": frozenset({"base", "hot", "model", "wire", "store"}),
-    "broker": frozenset({"base", "hot", "model", "wire", "store", "net"}),
+    "broker": frozenset({"base", "hot", "model", "filters", "wire", "store", "net"}),
     "cli": frozenset(
-        {"base", "hot", "model", "wire", "store", "offline", "net", "nameserver", "broker"}
+        {
+            "base",
+            "hot",
+            "model",
+            "filters",
+            "wire",
+            "store",
+            "offline",
+            "net",
+            "nameserver",
+            "broker",
+        }
     ),
-    "testing": frozenset({"base", "hot", "model", "wire", "store", "net", "nameserver", "broker"}),
+    "testing": frozenset(
+        {"base", "hot", "model", "filters", "wire", "store", "net", "nameserver", "broker"}
+    ),
 }
 # Packages that must stay usable without an event loop or a socket.
 NO_IO: Final = frozenset({"hot", "model", "wire"})
