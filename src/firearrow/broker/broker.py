@@ -13,6 +13,9 @@ from firearrow.base.runtime import Service, SystemClock
 from firearrow.broker.clients import Clients
 from firearrow.broker.delays import DelayOffsets, DelayService
 from firearrow.broker.disk_waits import DiskWaits
+from firearrow.broker.filter_marks import MarkSizes
+from firearrow.broker.filter_table import FilterTable, SavedFilters
+from firearrow.broker.filtering import Filtering
 from firearrow.broker.group_table import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
 from firearrow.broker.offset_table import OffsetTable
@@ -73,6 +76,13 @@ class Broker:
         store = MessageStore(config, clock)
         topics = TopicTable(clock, self._topic_changed)
         delays = DelayService(config, store, topics, clock)
+        filters = FilterTable(
+            clock,
+            MarkSizes.of(
+                config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+            ),
+            keep_dead_ms=lambda: self.config.filter_data_clean_time_span,
+        )
         self.state = BrokerState(
             config=config,
             clock=clock,
@@ -84,7 +94,9 @@ class Broker:
             offsets=OffsetTable(clock),
             clients=Clients(clock),
             locks=QueueLocks(clock),
-            held=HeldPulls(clock, limit=config.held_pulls_max),
+            held=HeldPulls(clock, limit=config.held_pulls_max, read=store.lookup.slice_at),
+            filters=filters,
+            filtering=Filtering(filters, lambda: self.config),
             delays=delays,
             disk_waits=DiskWaits(store, clock, timeout_ms=config.sync_flush_timeout),
             registration=Registration(config, topics, self._client, tasks, clock),
@@ -92,8 +104,13 @@ class Broker:
             notify_group=self._notify_group,
             reconfigure=self._reconfigure,
         )
-        folder = config.store_path_root_dir.expanduser() / FOLDER
-        state = self.state
+        self._make_tables()
+
+    def _make_tables(self) -> None:
+        """What goes to disk: `config/*.json`."""
+        state, tasks = self.state, self._tasks
+        topics = state.topics
+        folder = self.config.store_path_root_dir.expanduser() / FOLDER
         self._saved_topics = SavedTable(
             folder / "topics.json",
             bodies.TopicConfigSerializeWrapper,
@@ -125,6 +142,9 @@ class Broker:
             DelayOffsets,
             tasks,
             lambda: self._delay_offsets,
+        )
+        self._saved_filters = SavedTable(
+            folder / "consumerFilter.json", SavedFilters, tasks, state.filters.snapshot
         )
         self._delay_offsets = DelayOffsets()  # as they were when the log was last on disk
 
@@ -177,6 +197,9 @@ class Broker:
         offsets = self._saved_offsets.load()
         if offsets is not None:
             state.offsets.load(offsets.offset_table, offsets.data_version)
+        filters = self._saved_filters.load()
+        if filters is not None:
+            state.filters.load(filters)
         state.delays.load(self._saved_delays.load())
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
@@ -229,6 +252,7 @@ class Broker:
         await self._let_go()
         await state.store.stop()
         self._save_offsets()
+        self._take_filters()
         store = state.store.statistics()
         if store.flushed_offset >= store.end_offset:
             self._take_delays(state.delays.snapshot())
@@ -247,7 +271,13 @@ class Broker:
         await self._client.close()
 
     def _tables(self) -> Iterable[SavedTable[Any]]:
-        return self._saved_topics, self._saved_groups, self._saved_offsets, self._saved_delays
+        return (
+            self._saved_topics,
+            self._saved_groups,
+            self._saved_offsets,
+            self._saved_delays,
+            self._saved_filters,
+        )
 
     # --- keeping house ----------------------------------------------------------------------
 
@@ -263,6 +293,17 @@ class Broker:
             config.flush_consumer_offset_interval, self._save_offsets_soon, name="save-offsets"
         )
         tasks.every(config.flush_delay_offset_interval, self._save_delays_soon, name="save-delays")
+        tasks.every(config.flush_filter_data_interval, self._save_filters_soon, name="save-filters")
+
+    def _take_filters(self) -> None:
+        self.state.filters.forget_old()
+        if self.state.filters.changed:
+            self.state.filters.changed = False
+            self._saved_filters.changed()
+
+    def _save_filters_soon(self) -> None:
+        self._take_filters()
+        self._saved_filters.save_soon()
 
     def _measure_lag(self) -> Callable[[], None]:
         """How late the loop is: so long does a request wait that has just come in."""
@@ -327,6 +368,8 @@ class Broker:
     def _channel_closed(self, connection: Connection) -> None:
         self.state.held.channel_closed(connection)
         for group in self.state.clients.channel_closed(connection):
+            if self.state.clients.group(group) is None:
+                self.state.filters.unregister(group)
             self._notify_group(group)
 
     def _notify_group(self, name: str) -> None:

@@ -176,6 +176,20 @@ class SubscriptionGroupNotFound(BrokerError):
     code = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
+class FilterDataNotFound(BrokerError):
+    """The broker has no compiled filter of this group: its expression may be wrong."""
+
+    code = ResponseCode.FILTER_DATA_NOT_EXIST
+    retriable = True
+
+
+class FilterDataNotLatest(BrokerError):
+    """The broker's filter is older than the subscription; the next heartbeat mends it."""
+
+    code = ResponseCode.FILTER_DATA_NOT_LATEST
+    retriable = True
+
+
 class ConsumerNotOnline(BrokerError):
     """No member of this group is connected."""
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from firearrow.broker.filtering import Wanted
 from firearrow.broker.held_pulls import HeldPull
 from firearrow.model.errors import (
     InvalidParameter,
     NoPermission,
     ResponseCode,
-    ServerFailed,
     SubscriptionGroupNotFound,
     SubscriptionNotFound,
     SubscriptionNotLatest,
@@ -26,7 +26,7 @@ from firearrow.wire.command import Command, reply_to
 from firearrow.wire.headers import PullFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable
 
     from firearrow.broker.state import BrokerState
     from firearrow.model.group import SubscriptionGroupConfig
@@ -57,14 +57,14 @@ class PullProcessor:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._codes: dict[tuple[str, tuple[str, ...]], Collection[int] | None] = {}
+        self._codes: dict[tuple[str, tuple[str, ...]], Wanted] = {}
 
     def handle_pull(
         self, command: Command, connection: Connection
     ) -> Command | Awaitable[Command | None] | None:
         asked = headers.PullMessageRequest.from_ext(command.ext)
         group, topic = self._check(command, asked)
-        codes = self._wanted(asked, group)
+        want = self._wanted(asked, group)
         flags = asked.sys_flag
         if flags & _COMMIT_OFFSET and asked.commit_offset >= 0:
             self._state.offsets.commit(
@@ -80,7 +80,7 @@ class PullProcessor:
                 if config.long_polling_enable
                 else config.short_polling_time_mills
             )
-        run = partial(self._pull, command, connection, asked, topic, group, codes, suspend_ms)
+        run = partial(self._pull, command, connection, asked, topic, group, want, suspend_ms)
         if self._state.store.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
             return self._pull_cold(asked, run)
         return run()
@@ -124,11 +124,10 @@ class PullProcessor:
             )
         return group, topic
 
-    def _wanted(
-        self, asked: headers.PullMessageRequest, group: SubscriptionGroupConfig
-    ) -> Collection[int] | None:
-        """Hashes of the tags that the group wants; None for everything."""
-        if asked.sys_flag & _SUBSCRIPTION:
+    def _wanted(self, asked: headers.PullMessageRequest, group: SubscriptionGroupConfig) -> Wanted:
+        """Which messages the group wants."""
+        carried = asked.sys_flag & _SUBSCRIPTION
+        if carried:
             if asked.subscription and not asked.subscription.replace("||", ""):
                 raise SubscriptionParseFailed(f"{asked.subscription!r} names no tag")
             subscription = SubscriptionData.of(
@@ -140,13 +139,13 @@ class PullProcessor:
         else:
             subscription = self._registered(asked, group)
         if not is_tag_type(subscription.expression_type):
-            raise ServerFailed(
-                f"the broker does not filter by {subscription.expression_type} "
-                "(enablePropertyFilter)"
-            )
+            filtering = self._state.filtering
+            if carried:
+                return filtering.of_pull(asked, subscription)
+            return filtering.of_group(asked, subscription)
         return self._codes_of(subscription)
 
-    def _codes_of(self, subscription: SubscriptionData) -> Collection[int] | None:
+    def _codes_of(self, subscription: SubscriptionData) -> Wanted:
         """Tag hashes, worked out once per expression: pulls repeat it for ever."""
         key = (subscription.sub_string, subscription.tags_set)
         try:
@@ -154,8 +153,8 @@ class PullProcessor:
         except KeyError:
             if len(self._codes) >= CODES_KEPT:
                 self._codes.clear()
-            codes = self._codes[key] = subscription.tag_codes
-            return codes
+            want = self._codes[key] = Wanted(subscription.tag_codes)
+            return want
 
     def _registered(
         self, asked: headers.PullMessageRequest, group: SubscriptionGroupConfig
@@ -193,7 +192,7 @@ class PullProcessor:
         asked: headers.PullMessageRequest,
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
-        codes: Collection[int] | None,
+        want: Wanted,
         suspend_ms: int,
     ) -> Command | None:
         state = self._state
@@ -201,7 +200,12 @@ class PullProcessor:
         if reset is not None:
             return self._moved(command, asked, reset)
         got = state.store.get(
-            asked.topic, asked.queue_id, asked.queue_offset, asked.max_msg_nums, codes=codes
+            asked.topic,
+            asked.queue_id,
+            asked.queue_offset,
+            asked.max_msg_nums,
+            codes=want.codes,
+            wanted=want.record,
         )
         code = code_of(got, asked.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
@@ -211,8 +215,9 @@ class PullProcessor:
                 asked.queue_offset,
                 state.clock.elapsed_ms() + suspend_ms,
                 connection,
-                codes,
-                lambda: self._answer(command, connection, asked, topic, group, codes),
+                want.codes,
+                lambda: self._answer(command, connection, asked, topic, group, want),
+                wanted=want.record,
             )
             if state.held.park(held):
                 return None
@@ -225,10 +230,10 @@ class PullProcessor:
         asked: headers.PullMessageRequest,
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
-        codes: Collection[int] | None,
+        want: Wanted,
     ) -> None:
         """A parked pull is run again, and now it answers."""
-        reply = self._pull(command, connection, asked, topic, group, codes, 0)
+        reply = self._pull(command, connection, asked, topic, group, want, 0)
         if reply is not None:
             connection.send_soon(reply)
 

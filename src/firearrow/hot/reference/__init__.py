@@ -4,6 +4,7 @@ from firearrow.hot.layout import Derived, Gathered, Scan, ScannedRecord
 from firearrow.hot.reference.commands import Command, encode_frame, encode_head
 from firearrow.hot.reference.frames import decode_frames
 from firearrow.hot.reference.keys import KeyTable
+from firearrow.hot.reference.properties import property_values
 from firearrow.hot.reference.queues import (
     QueueTail,
     check_run,
@@ -64,6 +65,7 @@ __all__ = [
     "offset_message_id",
     "parse_offset_message_id",
     "parse_unique_key",
+    "property_values",
     "queue_key",
     "scan_records",
     "serve_syncs",
