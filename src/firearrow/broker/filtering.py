@@ -33,6 +33,20 @@ class Wanted(NamedTuple):
     record: Callable[[memoryview], bool] | None = None  # None: all
 
 
+def wanted_records(wanted: SqlFilter) -> Callable[[memoryview], bool]:
+    """A filter as a question to records where they lie: just the properties it names are read."""
+    names = tuple(name.encode() for name in wanted.names)
+    evaluate = wanted.evaluate
+
+    def matches(record: memoryview) -> bool:
+        try:
+            return evaluate(*property_values(record, names))
+        except RecordError:
+            return False  # nobody can read it
+
+    return matches
+
+
 class Filtering:
     """Answers what a subscription that is not of tags wants, if this broker lets it."""
 
@@ -81,18 +95,9 @@ class Filtering:
         return self._wanted(asked, known.filter)
 
     def _wanted(self, asked: PullMessageRequest, wanted: SqlFilter) -> Wanted:
-        names = tuple(name.encode() for name in wanted.names)
-        evaluate = wanted.evaluate
         if asked.topic.startswith(RETRY_PREFIX) and self._config().filter_support_retry:
             return Wanted(record=self._of_origin(asked.consumer_group))
-
-        def matches(record: memoryview) -> bool:
-            try:
-                return evaluate(*property_values(record, names))
-            except RecordError:
-                return False  # nobody can read it
-
-        return Wanted(record=matches)
+        return Wanted(record=wanted_records(wanted))
 
     def _of_origin(self, group: str) -> Callable[[memoryview], bool]:
         """A message that comes again is wanted by the filter of the topic that it came from."""
@@ -101,9 +106,6 @@ class Filtering:
         def matches(record: memoryview) -> bool:
             (origin,) = property_values(record, _RETRY_TOPIC)
             known = None if origin is None else table.get(origin, group)
-            if known is None:
-                return True
-            names = tuple(name.encode() for name in known.filter.names)
-            return known.filter.evaluate(*property_values(record, names))
+            return known is None or wanted_records(known.filter)(record)
 
         return matches
