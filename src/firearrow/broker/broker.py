@@ -16,6 +16,7 @@ from firearrow.broker.disk_waits import DiskWaits
 from firearrow.broker.filter_marks import MarkSizes
 from firearrow.broker.filter_table import FilterTable, SavedFilters
 from firearrow.broker.filtering import Filtering
+from firearrow.broker.filters_saved import SavedPythonFilters, saved_of, taken_from
 from firearrow.broker.group_table import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
 from firearrow.broker.offset_table import OffsetTable
@@ -27,6 +28,7 @@ from firearrow.broker.saving import SavedTable
 from firearrow.broker.state import BrokerState
 from firearrow.broker.statistics import SAMPLE_MS, BrokerStatistics
 from firearrow.broker.topic_table import TopicTable
+from firearrow.filters.server import FilterLimits, FilterServer
 from firearrow.model.group import MessageModel
 from firearrow.model.message import host_bytes
 from firearrow.net.access import refuse_open_address
@@ -83,6 +85,13 @@ class Broker:
             ),
             keep_dead_ms=lambda: self.config.filter_data_clean_time_span,
         )
+        server = FilterServer(
+            FilterLimits(
+                config.filter_server_nums, config.filter_memory_bytes, config.filter_batch_millis
+            ),
+            clock,
+            self._installed_filters_changed,
+        )
         self.state = BrokerState(
             config=config,
             clock=clock,
@@ -96,7 +105,10 @@ class Broker:
             locks=QueueLocks(clock),
             held=HeldPulls(clock, limit=config.held_pulls_max, read=store.lookup.slice_at),
             filters=filters,
-            filtering=Filtering(filters, lambda: self.config),
+            filtering=Filtering(
+                filters, server, lambda: self.config, lambda work: tasks.spawn(work, name="judge")
+            ),
+            filter_server=server,
             delays=delays,
             disk_waits=DiskWaits(store, clock, timeout_ms=config.sync_flush_timeout),
             registration=Registration(config, topics, self._client, tasks, clock),
@@ -145,6 +157,12 @@ class Broker:
         )
         self._saved_filters = SavedTable(
             folder / "consumerFilter.json", SavedFilters, tasks, state.filters.snapshot
+        )
+        self._saved_python_filters = SavedTable(
+            folder / "pythonFilter.json",
+            SavedPythonFilters,
+            tasks,
+            lambda: saved_of(state.filter_server.all()),
         )
         self._delay_offsets = DelayOffsets()  # as they were when the log was last on disk
 
@@ -200,6 +218,9 @@ class Broker:
         filters = self._saved_filters.load()
         if filters is not None:
             state.filters.load(filters)
+        python_filters = self._saved_python_filters.load()
+        if python_filters is not None:
+            state.filter_server.load(taken_from(python_filters))
         state.delays.load(self._saved_delays.load())
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
@@ -268,6 +289,7 @@ class Broker:
         for table in self._tables():
             await table.settle()
         await self._tasks.stop_tasks()
+        await self.state.filter_server.stop()
         await self._client.close()
 
     def _tables(self) -> Iterable[SavedTable[Any]]:
@@ -277,6 +299,7 @@ class Broker:
             self._saved_offsets,
             self._saved_delays,
             self._saved_filters,
+            self._saved_python_filters,
         )
 
     # --- keeping house ----------------------------------------------------------------------
@@ -358,6 +381,10 @@ class Broker:
         self._saved_topics.changed()
         self._saved_topics.save_soon()
         self.state.registration.register_soon(topic)
+
+    def _installed_filters_changed(self) -> None:
+        self._saved_python_filters.changed()
+        self._saved_python_filters.save_soon()
 
     def _groups_changed(self) -> None:
         self._saved_groups.changed()

@@ -48,6 +48,11 @@ class BrokerConfig(StoreConfig):
     max_error_rate_of_bloom_filter: int = setting(20, least=1, most=99)
     expect_consumer_num_use_filter: int = setting(32, least=1, most=1_000_000)
 
+    filter_server_nums: int = setting(0, least=0, most=64)  # processes for filters in Python
+    filter_installers: str = setting("")  # ours: addresses that may install such filters
+    filter_memory_bytes: int = setting(256 << 20, least=64 << 20)  # of each of those processes
+    filter_batch_millis: int = setting(1_000, least=1, most=10_000)  # for a batch of messages
+
     long_polling_enable: bool = setting(default=True, remote=True)
     short_polling_time_mills: int = setting(1_000, least=1, remote=True)
     lite_pull_message_enable: bool = setting(default=True, remote=True)

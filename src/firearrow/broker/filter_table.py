@@ -18,7 +18,7 @@ import msgspec
 
 from firearrow.filters.expression import filter_for
 from firearrow.model.errors import BrokerError
-from firearrow.model.group import SubscriptionData, is_tag_type
+from firearrow.model.group import PYTHON, SubscriptionData, is_tag_type
 from firearrow.model.topic import Int32, Int64
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ class FilterTable:
         listed = set()
         for subscription in subscriptions:
             listed.add(subscription.topic)
-            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+            kind = subscription.expression_type
+            if not is_tag_type(kind) and kind != PYTHON and subscription.sub_string:
                 self._register(group, subscription)
         for (topic, name), known in self._filters.items():
             if name == group and topic not in listed and not known.dead_ms:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from firearrow.base.errors import RecordError
 from firearrow.hot import property_values
@@ -12,14 +13,15 @@ from firearrow.model.errors import (
     ServerFailed,
     SubscriptionParseFailed,
 )
-from firearrow.model.group import SubscriptionData, is_tag_type
+from firearrow.model.group import PYTHON, SubscriptionData, is_tag_type
 from firearrow.model.topic import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 
     from firearrow.broker.config import BrokerConfig
     from firearrow.broker.filter_table import FilterTable
+    from firearrow.filters.server import Candidate, FilterServer
     from firearrow.filters.sql import SqlFilter
     from firearrow.wire.headers import PullMessageRequest
 
@@ -31,6 +33,7 @@ class Wanted(NamedTuple):
 
     codes: Collection[int] | None = None  # None: any
     record: Callable[[memoryview], bool] | None = None  # None: all
+    judge: Callable[[Sequence[Candidate]], Awaitable[bytes]] | None = None  # elsewhere, later
 
 
 def wanted_records(wanted: SqlFilter) -> Callable[[memoryview], bool]:
@@ -50,19 +53,31 @@ def wanted_records(wanted: SqlFilter) -> Callable[[memoryview], bool]:
 class Filtering:
     """Answers what a subscription that is not of tags wants, if this broker lets it."""
 
-    def __init__(self, table: FilterTable, config: Callable[[], BrokerConfig]) -> None:
+    def __init__(
+        self,
+        table: FilterTable,
+        server: FilterServer,
+        config: Callable[[], BrokerConfig],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
         self._table = table
+        self._server = server
         self._config = config
+        self.spawn = spawn
 
     def check(self, subscription: SubscriptionData) -> None:
         """Raise if a consumer that subscribes like this would not get what it wants."""
         if is_tag_type(subscription.expression_type):
             return
         self._refuse_if_off(subscription)
-        self._table.compiled(subscription)
+        if subscription.expression_type == PYTHON:
+            self._server.find(subscription.sub_string)
+        else:
+            self._table.compiled(subscription)
 
     def _refuse_if_off(self, subscription: SubscriptionData) -> None:
-        if not self._config().enable_property_filter:
+        is_python = subscription.expression_type == PYTHON
+        if not (self._server.is_on if is_python else self._config().enable_property_filter):
             # RocketMQ's own words: consumers log them, and people search for them.
             raise ServerFailed(
                 "The broker does not support consumer to filter message by "
@@ -76,10 +91,15 @@ class Filtering:
                 f"the {subscription.expression_type} expression of the pull is empty"
             )
         self._refuse_if_off(subscription)
+        if subscription.expression_type == PYTHON:
+            return self._judged(subscription)
         return self._wanted(asked, self._table.compiled(subscription))
 
     def of_group(self, asked: PullMessageRequest, subscription: SubscriptionData) -> Wanted:
         """What a pull wants whose subscription came with a heartbeat."""
+        if subscription.expression_type == PYTHON:
+            self._refuse_if_off(subscription)
+            return self._judged(subscription)
         known = self._table.get(asked.topic, asked.consumer_group)
         if known is None:
             raise FilterDataNotFound(
@@ -93,6 +113,11 @@ class Filtering:
             )
         self._refuse_if_off(subscription)
         return self._wanted(asked, known.filter)
+
+    def _judged(self, subscription: SubscriptionData) -> Wanted:
+        name = subscription.sub_string
+        self._server.find(name)
+        return Wanted(judge=partial(self._server.judge, name))
 
     def _wanted(self, asked: PullMessageRequest, wanted: SqlFilter) -> Wanted:
         if asked.topic.startswith(RETRY_PREFIX) and self._config().filter_support_retry:

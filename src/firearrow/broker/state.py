@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from firearrow.broker.registration import Registration
     from firearrow.broker.statistics import BrokerStatistics
     from firearrow.broker.topic_table import TopicTable
+    from firearrow.filters.server import FilterServer
     from firearrow.store.store import MessageStore
 
 
@@ -41,6 +42,7 @@ class BrokerState:
     held: HeldPulls
     filters: FilterTable
     filtering: Filtering
+    filter_server: FilterServer
     delays: DelayService
     disk_waits: DiskWaits
     registration: Registration

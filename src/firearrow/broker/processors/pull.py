@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from firearrow.broker.filtering import Wanted
 from firearrow.broker.held_pulls import HeldPull
+from firearrow.broker.judging import answer_later, collect, read_judged
 from firearrow.model.errors import (
     InvalidParameter,
     NoPermission,
@@ -80,6 +81,8 @@ class PullProcessor:
                 if config.long_polling_enable
                 else config.short_polling_time_mills
             )
+        if want.judge is not None:
+            return self._judged(command, connection, asked, topic, group, want, suspend_ms)
         run = partial(self._pull, command, connection, asked, topic, group, want, suspend_ms)
         if self._state.store.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
             return self._pull_cold(asked, run)
@@ -233,9 +236,35 @@ class PullProcessor:
         want: Wanted,
     ) -> None:
         """A parked pull is run again, and now it answers."""
+        if want.judge is not None:
+            judged = self._judged(command, connection, asked, topic, group, want, 0)
+            self._state.filtering.spawn(answer_later(connection, command, judged))
+            return
         reply = self._pull(command, connection, asked, topic, group, want, 0)
         if reply is not None:
             connection.send_soon(reply)
+
+    async def _judged(  # noqa: PLR0917
+        self,
+        command: Command,
+        connection: Connection,
+        asked: headers.PullMessageRequest,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        want: Wanted,
+        suspend_ms: int,
+    ) -> Command | None:
+        """Messages are handed to a filter in another process; see judging.py."""
+        store = self._state.store
+        if store.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
+            await store.warm(asked.topic, asked.queue_id, asked.queue_offset, asked.max_msg_nums)
+        batch = collect(store, asked)
+        if not batch or want.judge is None:
+            return self._pull(command, connection, asked, topic, group, want, suspend_ms)
+        verdicts = await want.judge(list(batch.values()))
+        got = read_judged(store, asked, dict(zip(batch, verdicts, strict=True)))
+        code = code_of(got, asked.queue_offset)
+        return self._reply(command, connection, asked, topic, group, got, code)
 
     def _reply(  # noqa: PLR0917
         self,
