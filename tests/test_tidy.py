@@ -24,19 +24,21 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "base": frozenset(),
     "hot": frozenset({"base"}),
     "model": frozenset({"base", "hot"}),
+    "filters": frozenset({"base", "model"}),
     "wire": frozenset({"base", "hot", "model"}),
     "store": frozenset({"base", "hot", "model"}),
     "net": frozenset({"base", "model", "wire"}),
     "nameserver": frozenset({"base", "hot", "model", "wire", "net"}),
     "offline": frozenset({"base", "hot", "model", "wire", "store"}),
-    "broker": frozenset({"base", "hot", "model", "wire", "store", "net"}),
-    "client": frozenset({"base", "hot", "model", "wire", "net", "filters"}),
+    "broker": frozenset({"base", "hot", "model", "filters", "wire", "store", "net"}),
+    "client": frozenset({"base", "hot", "model", "filters", "wire", "net"}),
     "cli": frozenset(
-        {"base", "hot", "model", "wire", "store", "offline", "net", "nameserver", "broker"}
-        | {"client"}
+        {"base", "hot", "model", "filters", "wire", "store", "offline", "net", "nameserver"}
+        | {"broker", "client"}
     ),
     "testing": frozenset(
-        {"base", "hot", "model", "wire", "store", "net", "nameserver", "broker", "client"}
+        {"base", "hot", "model", "filters", "wire", "store", "net", "nameserver", "broker"}
+        | {"client"}
     ),
 }
 # Packages that must stay usable without an event loop or a socket.

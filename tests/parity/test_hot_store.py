@@ -289,3 +289,35 @@ def test_memory_that_is_brought_in_stays_as_it_is(tmp_path: Path) -> None:
             with pytest.raises(ValueError, match="outside a buffer"):
                 twin.bring_in(b"abc", 2, 4)
         assert memory[:] == path.read_bytes()
+
+
+@given(
+    messages=st.lists(messages, min_size=1, max_size=6),
+    names=st.lists(
+        st.sampled_from([b"TAGS", b"a", b"KEYS", "火".encode(), b"none"]), max_size=4, unique=True
+    ),
+    at=st.integers(0, 400),
+    byte=st.integers(0, 255),
+)
+def test_properties_of_records_have_the_same_values(
+    messages: list[dict[str, Any]], names: list[bytes], at: int, byte: int
+) -> None:
+    for one in messages:
+        topic, queue_id = QUEUES[one["queue"]]
+        record = reference.Record(topic, one["body"], one["properties"].decode(), queue_id=queue_id)
+        whole = reference.encode_record(record)
+        expected = reference.decode_properties(record.properties)
+        wanted = [expected.get(name.decode()) for name in names]
+        spoiled = bytearray(whole)
+        spoiled[at % len(spoiled)] = byte
+        for raw in (whole, memoryview(bytearray(whole)), spoiled, whole[:at]):
+            found = [outcome(twin, raw, tuple(names)) for twin in (reference, native)]
+            assert found[0] == found[1]
+        assert native.property_values(whole, tuple(names)) == wanted
+
+
+def outcome(twin: Any, raw: Any, names: tuple[bytes, ...]) -> Any:
+    try:
+        return twin.property_values(raw, names)
+    except Exception as error:
+        return type(error).__name__, str(error)

@@ -14,6 +14,10 @@ from firearrow.broker.clients import Clients
 from firearrow.broker.delays import DelayOffsets, DelayService
 from firearrow.broker.disk_waits import DiskWaits
 from firearrow.broker.express import both_lanes
+from firearrow.broker.filter_marks import MarkSizes
+from firearrow.broker.filter_table import FilterTable, SavedFilters
+from firearrow.broker.filtering import Filtering
+from firearrow.broker.filters_saved import SavedPythonFilters, saved_of, taken_from
 from firearrow.broker.group_table import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
 from firearrow.broker.offset_table import OffsetTable
@@ -26,6 +30,7 @@ from firearrow.broker.saving import SavedTable
 from firearrow.broker.state import BrokerState
 from firearrow.broker.statistics import SAMPLE_MS, BrokerStatistics
 from firearrow.broker.topic_table import TopicTable
+from firearrow.filters.server import FilterLimits, FilterServer
 from firearrow.model.group import MessageModel
 from firearrow.model.message import host_bytes
 from firearrow.net.access import refuse_open_address
@@ -77,6 +82,20 @@ class Broker:
         store = MessageStore(config, clock)
         topics = TopicTable(clock, self._topic_changed)
         delays = DelayService(config, store, topics, clock)
+        filters = FilterTable(
+            clock,
+            MarkSizes.of(
+                config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter
+            ),
+            keep_dead_ms=lambda: self.config.filter_data_clean_time_span,
+        )
+        server = FilterServer(
+            FilterLimits(
+                config.filter_server_nums, config.filter_memory_bytes, config.filter_batch_millis
+            ),
+            clock,
+            self._installed_filters_changed,
+        )
         self.state = BrokerState(
             config=config,
             clock=clock,
@@ -88,7 +107,12 @@ class Broker:
             offsets=OffsetTable(clock),
             clients=Clients(clock),
             locks=QueueLocks(clock),
-            held=HeldPulls(clock, limit=config.held_pulls_max),
+            held=HeldPulls(clock, limit=config.held_pulls_max, read=store.lookup.slice_at),
+            filters=filters,
+            filtering=Filtering(
+                filters, server, lambda: self.config, lambda work: tasks.spawn(work, name="judge")
+            ),
+            filter_server=server,
             delays=delays,
             disk_waits=DiskWaits(store, clock, timeout_ms=config.sync_flush_timeout),
             registration=Registration(config, topics, self._client, tasks, clock),
@@ -96,8 +120,13 @@ class Broker:
             notify_group=self._notify_group,
             reconfigure=self._reconfigure,
         )
-        folder = config.store_path_root_dir.expanduser() / FOLDER
-        state = self.state
+        self._make_tables()
+
+    def _make_tables(self) -> None:
+        """What goes to disk: `config/*.json`."""
+        state, tasks = self.state, self._tasks
+        topics = state.topics
+        folder = self.config.store_path_root_dir.expanduser() / FOLDER
         self._saved_topics = SavedTable(
             folder / "topics.json",
             bodies.TopicConfigSerializeWrapper,
@@ -129,6 +158,15 @@ class Broker:
             DelayOffsets,
             tasks,
             lambda: self._delay_offsets,
+        )
+        self._saved_filters = SavedTable(
+            folder / "consumerFilter.json", SavedFilters, tasks, state.filters.snapshot
+        )
+        self._saved_python_filters = SavedTable(
+            folder / "pythonFilter.json",
+            SavedPythonFilters,
+            tasks,
+            lambda: saved_of(state.filter_server.all()),
         )
         self._delay_offsets = DelayOffsets()  # as they were when the log was last on disk
 
@@ -181,6 +219,12 @@ class Broker:
         offsets = self._saved_offsets.load()
         if offsets is not None:
             state.offsets.load(offsets.offset_table, offsets.data_version)
+        filters = self._saved_filters.load()
+        if filters is not None:
+            state.filters.load(filters)
+        python_filters = self._saved_python_filters.load()
+        if python_filters is not None:
+            state.filter_server.load(taken_from(python_filters))
         state.delays.load(self._saved_delays.load())
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
@@ -236,6 +280,7 @@ class Broker:
         await self._let_go()
         await state.store.stop()
         self._save_offsets()
+        self._take_filters()
         store = state.store.statistics()
         if store.flushed_offset >= store.end_offset:
             self._take_delays(state.delays.snapshot())
@@ -251,10 +296,18 @@ class Broker:
         for table in self._tables():
             await table.settle()
         await self._tasks.stop_tasks()
+        await self.state.filter_server.stop()
         await self._client.close()
 
     def _tables(self) -> Iterable[SavedTable[Any]]:
-        return self._saved_topics, self._saved_groups, self._saved_offsets, self._saved_delays
+        return (
+            self._saved_topics,
+            self._saved_groups,
+            self._saved_offsets,
+            self._saved_delays,
+            self._saved_filters,
+            self._saved_python_filters,
+        )
 
     # --- keeping house ----------------------------------------------------------------------
 
@@ -270,6 +323,17 @@ class Broker:
             config.flush_consumer_offset_interval, self._save_offsets_soon, name="save-offsets"
         )
         tasks.every(config.flush_delay_offset_interval, self._save_delays_soon, name="save-delays")
+        tasks.every(config.flush_filter_data_interval, self._save_filters_soon, name="save-filters")
+
+    def _take_filters(self) -> None:
+        self.state.filters.forget_old()
+        if self.state.filters.changed:
+            self.state.filters.changed = False
+            self._saved_filters.changed()
+
+    def _save_filters_soon(self) -> None:
+        self._take_filters()
+        self._saved_filters.save_soon()
 
     def _measure_lag(self) -> Callable[[], None]:
         """How late the loop is: so long does a request wait that has just come in."""
@@ -331,6 +395,10 @@ class Broker:
         self._saved_topics.save_soon()
         self.state.registration.register_soon(topic)
 
+    def _installed_filters_changed(self) -> None:
+        self._saved_python_filters.changed()
+        self._saved_python_filters.save_soon()
+
     def _groups_changed(self) -> None:
         if self.pull_lane is not None:
             self.pull_lane.close_gates()
@@ -342,6 +410,8 @@ class Broker:
     def _channel_closed(self, connection: Connection) -> None:
         self.state.held.channel_closed(connection)
         for group in self.state.clients.channel_closed(connection):
+            if self.state.clients.group(group) is None:
+                self.state.filters.unregister(group)
             self._notify_group(group)
 
     def _notify_group(self, name: str) -> None:

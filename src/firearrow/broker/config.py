@@ -42,7 +42,16 @@ class BrokerConfig(StoreConfig):
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC")
     store_reply_message_enable: bool = setting(default=True, remote=True)
     reject_transaction_message: bool = setting(default=False, remote=True)
-    enable_property_filter: bool = setting(default=False)
+    enable_property_filter: bool = setting(default=False, remote=True)
+    filter_support_retry: bool = setting(default=False, remote=True)
+    filter_data_clean_time_span: int = setting(24 * 3_600_000, least=1, remote=True)
+    max_error_rate_of_bloom_filter: int = setting(20, least=1, most=99)
+    expect_consumer_num_use_filter: int = setting(32, least=1, most=1_000_000)
+
+    filter_server_nums: int = setting(0, least=0, most=64)  # processes for filters in Python
+    filter_installers: str = setting("")  # ours: addresses that may install such filters
+    filter_memory_bytes: int = setting(256 << 20, least=64 << 20)  # of each of those processes
+    filter_batch_millis: int = setting(1_000, least=1, most=10_000)  # for a batch of messages
 
     long_polling_enable: bool = setting(default=True, remote=True)
     short_polling_time_mills: int = setting(1_000, least=1, remote=True)
@@ -52,6 +61,7 @@ class BrokerConfig(StoreConfig):
     held_pulls_max: int = setting(100_000, least=1)  # ours; Apache has no limit
 
     flush_consumer_offset_interval: int = setting(5_000, least=10)
+    flush_filter_data_interval: int = setting(10_000, least=10)  # ours; 10 s in Apache
     flush_delay_offset_interval: int = setting(10_000, least=10)
     register_name_server_period: int = setting(30_000, least=10_000, most=60_000)
     register_broker_timeout_mills: int = setting(24_000, least=1)

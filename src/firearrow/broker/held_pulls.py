@@ -33,6 +33,8 @@ class HeldPull:
     answer: Callable[[], None]
     checked_to: int = field(default=0)  # entries before this one do not match
     done: bool = False
+    # Looks at a whole record that a tag lets through; None: that is enough.
+    wanted: Callable[[memoryview], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +46,12 @@ class HeldPullStatistics:
 class HeldPulls:
     """All parked pulls, by queue, by time and by connection."""
 
-    def __init__(self, clock: Clock, *, limit: int) -> None:
+    def __init__(
+        self, clock: Clock, *, limit: int, read: Callable[[int, int], memoryview | None]
+    ) -> None:
         self._clock = clock
         self._limit = limit
+        self._read = read  # a record, by its place and size in the log
         self._by_queue: dict[tuple[str, int], dict[HeldPull, None]] = {}
         self._by_channel: dict[Hashable, dict[HeldPull, None]] = {}
         self._by_time: list[tuple[int, int, HeldPull]] = []
@@ -72,20 +77,24 @@ class HeldPulls:
                 for held in [held for held in waiting if self._is_for(held, queue)]:
                     self._release(held)
 
-    @staticmethod
-    def _is_for(held: HeldPull, queue: ConsumeQueue) -> bool:
+    def _is_for(self, held: HeldPull, queue: ConsumeQueue) -> bool:
         if queue.max_offset <= held.checked_to:
             return False
-        if held.codes is None:
+        codes = held.codes
+        if codes is None and held.wanted is None:
             return True
         while held.checked_to < queue.max_offset:
             raw = queue.entries(held.checked_to, queue.max_offset - held.checked_to)
             if not raw:
                 return True  # something is odd there: let the pull find out
-            for _, _, code in ENTRY.iter_unpack(raw):
+            for physical, size, code in ENTRY.iter_unpack(raw):
                 low = code & 0xFFFFFFFF
-                if (low - (1 << 32) if low >> 31 else low) in held.codes:
-                    return True
+                if codes is None or (low - (1 << 32) if low >> 31 else low) in codes:
+                    if held.wanted is None:
+                        return True
+                    record = self._read(physical, size)
+                    if record is None or held.wanted(record):
+                        return True
                 held.checked_to += 1
         return False
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from firearrow.broker.processors.broker_admin import BrokerAdmin
 from firearrow.broker.processors.consumers_admin import ConsumerAdmin
+from firearrow.broker.processors.filters_admin import FilterAdmin
 from firearrow.broker.processors.groups_admin import GroupAdmin
 from firearrow.broker.processors.membership import MembershipProcessor
 from firearrow.broker.processors.offsets import OffsetsProcessor
@@ -64,6 +65,7 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
     """What tools and dashboards ask for; clients use some of it too."""
     queries, topics, groups = QueryProcessor(state), TopicAdmin(state), GroupAdmin(state)
     progress, consumers, broker = ProgressProcessor(state), ConsumerAdmin(state), BrokerAdmin(state)
+    filters = FilterAdmin(state)
     return {
         # Queries
         RequestCode.QUERY_MESSAGE: queries.handle_by_key,
@@ -107,6 +109,10 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
         RequestCode.QUERY_ASSIGNMENT: consumers.handle_assignment,
         RequestCode.SET_MESSAGE_REQUEST_MODE: consumers.handle_set_mode,
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: consumers.handle_modes,
+        # Filters written in Python
+        RequestCode.INSTALL_FILTER: filters.handle_install,
+        RequestCode.REMOVE_FILTER: filters.handle_remove,
+        RequestCode.LIST_FILTERS: filters.handle_list,
         # The broker itself
         RequestCode.GET_BROKER_CONFIG: broker.handle_get_config,
         RequestCode.UPDATE_BROKER_CONFIG: broker.handle_update_config,

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
     from firearrow.broker.delays import DelayService
     from firearrow.broker.disk_waits import DiskWaits
+    from firearrow.broker.filter_table import FilterTable
+    from firearrow.broker.filtering import Filtering
     from firearrow.broker.group_table import GroupTable
     from firearrow.broker.held_pulls import HeldPulls
     from firearrow.broker.offset_table import OffsetTable
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from firearrow.broker.registration import Registration
     from firearrow.broker.statistics import BrokerStatistics
     from firearrow.broker.topic_table import TopicTable
+    from firearrow.filters.server import FilterServer
     from firearrow.store.store import MessageStore
 
 
@@ -37,6 +40,9 @@ class BrokerState:
     clients: Clients
     locks: QueueLocks
     held: HeldPulls
+    filters: FilterTable
+    filtering: Filtering
+    filter_server: FilterServer
     delays: DelayService
     disk_waits: DiskWaits
     registration: Registration

@@ -205,6 +205,20 @@ class SubscriptionGroupNotFound(BrokerError):
     remedy = "Create the group, or allow autoCreateSubscriptionGroup."
 
 
+class FilterDataNotFound(BrokerError):
+    """The broker has no compiled filter of this group: its expression may be wrong."""
+
+    code = ResponseCode.FILTER_DATA_NOT_EXIST
+    retriable = True
+
+
+class FilterDataNotLatest(BrokerError):
+    """The broker's filter is older than the subscription; the next heartbeat mends it."""
+
+    code = ResponseCode.FILTER_DATA_NOT_LATEST
+    retriable = True
+
+
 class ConsumerNotOnline(BrokerError):
     """No member of this group is connected."""
 

@@ -85,6 +85,7 @@ class MessageRequestMode(StrEnum):
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
+PYTHON: Final = "PYTHON"  # ours: the expression names a filter that is installed on the broker
 SUBSCRIBE_ALL: Final = "*"
 
 

@@ -43,6 +43,10 @@ class Lookup:
         raw = None if record is None else self._log.read(physical_offset, record.size)
         return None if raw is None else bytes(raw)
 
+    def slice_at(self, physical_offset: int, size: int) -> memoryview | None:
+        """Bytes of the log, not copied; None if they are not there."""
+        return self._log.read(physical_offset, size)
+
     def by_queue_offset(self, topic: str, queue_id: int, offset: int) -> Record | None:
         """The message at a queue offset; None if it is not there."""
         queue = self._queues.find(topic, queue_id)

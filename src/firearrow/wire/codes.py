@@ -173,6 +173,10 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
+    # Ours: filters written in Python (docs/guides/filtering.md).
+    INSTALL_FILTER = 30001
+    REMOVE_FILTER = 30002
+    LIST_FILTERS = 30003
 
 
 class Flag(IntFlag):

@@ -30,6 +30,12 @@ final class Catalogue {
         SCENARIOS.put("from-where", Delivering::fromWhere);
         SCENARIOS.put("pull-offsets", Positions::pullOffsets);
         SCENARIOS.put("lite-assign", Positions::liteAssign);
+        SCENARIOS.put("sql-send", Filtering::send);
+        SCENARIOS.put("sql-push", Filtering::push);
+        SCENARIOS.put("sql-lite-pull", Filtering::litePull);
+        SCENARIOS.put("sql-pull", Filtering::pull);
+        SCENARIOS.put("sql-wrong", Filtering::wrong);
+        SCENARIOS.put("sql-refused", Filtering::refused);
         SCENARIOS.put("send-through-kills", Enduring::send);
         SCENARIOS.put("find-acknowledged", Enduring::find);
     }

@@ -21,7 +21,7 @@ class Pulls:
 
     def __init__(self, limit: int = 100) -> None:
         self.clock = ManualClock()
-        self.held = HeldPulls(self.clock, limit=limit)
+        self.held = HeldPulls(self.clock, limit=limit, read=lambda *_: None)
         self.answered: list[str] = []
 
     def park(self, name: str, **fields: Any) -> bool:

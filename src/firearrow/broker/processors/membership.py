@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from firearrow.broker.clients import ConsumerHeartbeat, Member
 from firearrow.model.errors import ServerFailed
-from firearrow.model.group import is_tag_type
 from firearrow.model.topic import retry_topic
 from firearrow.wire import bodies, headers, java_json
 from firearrow.wire.command import Command, reply_to
@@ -52,6 +51,8 @@ class MembershipProcessor:
                 ),
                 member(),
             )
+            if not said.without_sub:
+                state.filters.register(consumer.group_name, consumer.subscription_data_set)
             if changed:
                 state.notify_group(consumer.group_name)
             self._watch(consumer.group_name)
@@ -81,15 +82,15 @@ class MembershipProcessor:
         for name in self._state.clients.leave(
             connection, producer_group=asked.producer_group, consumer_group=asked.consumer_group
         ):
+            if self._state.clients.group(name) is None:
+                self._state.filters.unregister(name)
             self._state.notify_group(name)
         return reply_to(command)
 
     def handle_check_client(self, command: Command, _: Connection) -> Command:
         """A consumer asks whether the broker can filter as it wishes."""
         said = java_json.decode(command.body, bodies.CheckClientRequestBody)
-        kind = said.subscription_data.expression_type
-        if not is_tag_type(kind):
-            raise ServerFailed(f"the broker does not filter by {kind} (enablePropertyFilter)")
+        self._state.filtering.check(said.subscription_data)
         return reply_to(command)
 
     def handle_consumer_list(self, command: Command, _: Connection) -> Command:

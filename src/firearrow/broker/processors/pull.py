@@ -5,13 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from firearrow.broker.filtering import Wanted
 from firearrow.broker.held_pulls import HeldPull
+from firearrow.broker.judging import answer_later, collect, read_judged
 from firearrow.broker.pull_lane import PullLane
 from firearrow.model.errors import (
     InvalidParameter,
     NoPermission,
     ResponseCode,
-    ServerFailed,
     SubscriptionGroupNotFound,
     SubscriptionNotFound,
     SubscriptionNotLatest,
@@ -27,7 +28,7 @@ from firearrow.wire.command import Command, reply_to
 from firearrow.wire.headers import PullFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable
 
     from firearrow.broker.state import BrokerState
     from firearrow.model.group import SubscriptionGroupConfig
@@ -58,7 +59,7 @@ class PullProcessor:
 
     def __init__(self, state: BrokerState) -> None:
         self._state = state
-        self._codes: dict[tuple[str, tuple[str, ...]], Collection[int] | None] = {}
+        self._codes: dict[tuple[str, tuple[str, ...]], Wanted] = {}
         self.lane = PullLane(state.store, state.clients, state.offsets, state.statistics)
 
     def handle_pull(
@@ -66,7 +67,7 @@ class PullProcessor:
     ) -> Command | Awaitable[Command | None] | None:
         asked = headers.PullMessageRequest.from_ext(command.ext)
         group, topic = self._check(command, asked)
-        codes = self._wanted(asked, group)
+        want = self._wanted(asked, group)
         flags = asked.sys_flag
         if flags & _COMMIT_OFFSET and asked.commit_offset >= 0:
             self._state.offsets.commit(
@@ -82,7 +83,9 @@ class PullProcessor:
                 if config.long_polling_enable
                 else config.short_polling_time_mills
             )
-        run = partial(self._pull, command, connection, asked, topic, group, codes, suspend_ms)
+        if want.judge is not None:
+            return self._judged(command, connection, asked, topic, group, want, suspend_ms)
+        run = partial(self._pull, command, connection, asked, topic, group, want, suspend_ms)
         if self._state.store.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
             return self._pull_cold(asked, run)
         return run()
@@ -126,11 +129,10 @@ class PullProcessor:
             )
         return group, topic
 
-    def _wanted(
-        self, asked: headers.PullMessageRequest, group: SubscriptionGroupConfig
-    ) -> Collection[int] | None:
-        """Hashes of the tags that the group wants; None for everything."""
-        if asked.sys_flag & _SUBSCRIPTION:
+    def _wanted(self, asked: headers.PullMessageRequest, group: SubscriptionGroupConfig) -> Wanted:
+        """Which messages the group wants."""
+        carried = asked.sys_flag & _SUBSCRIPTION
+        if carried:
             if asked.subscription and not asked.subscription.replace("||", ""):
                 raise SubscriptionParseFailed(f"{asked.subscription!r} names no tag")
             subscription = SubscriptionData.of(
@@ -142,13 +144,13 @@ class PullProcessor:
         else:
             subscription = self._registered(asked, group)
         if not is_tag_type(subscription.expression_type):
-            raise ServerFailed(
-                f"the broker does not filter by {subscription.expression_type} "
-                "(enablePropertyFilter)"
-            )
+            filtering = self._state.filtering
+            if carried:
+                return filtering.of_pull(asked, subscription)
+            return filtering.of_group(asked, subscription)
         return self._codes_of(subscription)
 
-    def _codes_of(self, subscription: SubscriptionData) -> Collection[int] | None:
+    def _codes_of(self, subscription: SubscriptionData) -> Wanted:
         """Tag hashes, worked out once per expression: pulls repeat it for ever."""
         key = (subscription.sub_string, subscription.tags_set)
         try:
@@ -156,8 +158,8 @@ class PullProcessor:
         except KeyError:
             if len(self._codes) >= CODES_KEPT:
                 self._codes.clear()
-            codes = self._codes[key] = subscription.tag_codes
-            return codes
+            want = self._codes[key] = Wanted(subscription.tag_codes)
+            return want
 
     def _registered(
         self, asked: headers.PullMessageRequest, group: SubscriptionGroupConfig
@@ -195,7 +197,7 @@ class PullProcessor:
         asked: headers.PullMessageRequest,
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
-        codes: Collection[int] | None,
+        want: Wanted,
         suspend_ms: int,
     ) -> Command | None:
         state = self._state
@@ -203,7 +205,12 @@ class PullProcessor:
         if reset is not None:
             return self._moved(command, asked, reset)
         got = state.store.get(
-            asked.topic, asked.queue_id, asked.queue_offset, asked.max_msg_nums, codes=codes
+            asked.topic,
+            asked.queue_id,
+            asked.queue_offset,
+            asked.max_msg_nums,
+            codes=want.codes,
+            wanted=want.record,
         )
         code = code_of(got, asked.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
@@ -213,13 +220,15 @@ class PullProcessor:
                 asked.queue_offset,
                 state.clock.elapsed_ms() + suspend_ms,
                 connection,
-                codes,
-                lambda: self._answer(command, connection, asked, topic, group, codes),
+                want.codes,
+                lambda: self._answer(command, connection, asked, topic, group, want),
+                wanted=want.record,
             )
             if state.held.park(held):
                 return None
-        if code == ResponseCode.SUCCESS and not got.cold:
-            self.lane.open_gate(command.code, asked, topic, codes, self._header(topic, group, got))
+        if code == ResponseCode.SUCCESS and not got.cold and want.by_tags_alone:
+            reply = self._header(topic, group, got)
+            self.lane.open_gate(command.code, asked, topic, want.codes, reply)
         return self._reply(command, connection, asked, topic, group, got, code)
 
     def _answer(  # noqa: PLR0917
@@ -229,12 +238,38 @@ class PullProcessor:
         asked: headers.PullMessageRequest,
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
-        codes: Collection[int] | None,
+        want: Wanted,
     ) -> None:
         """A parked pull is run again, and now it answers."""
-        reply = self._pull(command, connection, asked, topic, group, codes, 0)
+        if want.judge is not None:
+            judged = self._judged(command, connection, asked, topic, group, want, 0)
+            self._state.filtering.spawn(answer_later(connection, command, judged))
+            return
+        reply = self._pull(command, connection, asked, topic, group, want, 0)
         if reply is not None:
             connection.send_soon(reply)
+
+    async def _judged(  # noqa: PLR0917
+        self,
+        command: Command,
+        connection: Connection,
+        asked: headers.PullMessageRequest,
+        topic: TopicConfig,
+        group: SubscriptionGroupConfig,
+        want: Wanted,
+        suspend_ms: int,
+    ) -> Command | None:
+        """Messages are handed to a filter in another process; see judging.py."""
+        store = self._state.store
+        if store.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
+            await store.warm(asked.topic, asked.queue_id, asked.queue_offset, asked.max_msg_nums)
+        batch = collect(store, asked)
+        if not batch or want.judge is None:
+            return self._pull(command, connection, asked, topic, group, want, suspend_ms)
+        verdicts = await want.judge(list(batch.values()))
+        got = read_judged(store, asked, dict(zip(batch, verdicts, strict=True)))
+        code = code_of(got, asked.queue_offset)
+        return self._reply(command, connection, asked, topic, group, got, code)
 
     def _reply(  # noqa: PLR0917
         self,

@@ -4,6 +4,7 @@ from firearrow.hot.layout import Derived, Gathered, Scan, ScannedRecord
 from firearrow.hot.reference.commands import Command, encode_frame, encode_head
 from firearrow.hot.reference.frames import decode_frames
 from firearrow.hot.reference.keys import KeyTable
+from firearrow.hot.reference.properties import property_values
 from firearrow.hot.reference.pulling import Pulled, PullGate, PullPath, own_filter, pull_key
 from firearrow.hot.reference.queues import (
     QueueTail,
@@ -70,6 +71,7 @@ __all__ = [
     "own_filter",
     "parse_offset_message_id",
     "parse_unique_key",
+    "property_values",
     "pull_key",
     "queue_key",
     "scan_records",

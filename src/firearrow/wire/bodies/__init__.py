@@ -19,6 +19,8 @@ from firearrow.wire.bodies.auth import (
 from firearrow.wire.bodies.broker_admin import (
     BrokerStatsData,
     BrokerStatsItem,
+    FilterInfo,
+    FilterList,
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
@@ -130,6 +132,8 @@ __all__ = [
     "ConsumerOffsetWrapper",
     "ConsumerRunningInfo",
     "DelayOffsetWrapper",
+    "FilterInfo",
+    "FilterList",
     "GetConsumerStatusBody",
     "GroupForbiddenBody",
     "GroupList",

@@ -98,3 +98,18 @@ def encode_timer_checkpoint(checkpoint: TimerCheckpoint) -> bytes:
         version.timestamp,
         version.counter,
     )
+
+
+class FilterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A filter written in Python, and how it is doing. Ours."""
+
+    name: str
+    installed_time: Int64 = 0
+    installed_by: str = ""
+    judged: Int64 = 0  # messages
+    stopped: Int64 = 0  # times
+    last_error: str = ""
+
+
+class FilterList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    filters: tuple[FilterInfo, ...] = ()

@@ -22,6 +22,8 @@ from firearrow.wire.headers.auth import (
 )
 from firearrow.wire.headers.broker_admin import (
     GetBrokerConfigReply,
+    InstallFilterRequest,
+    RemoveFilterRequest,
     ViewBrokerStatsDataRequest,
 )
 from firearrow.wire.headers.client import (
@@ -198,6 +200,7 @@ __all__ = [
     "GetTopicsByClusterRequest",
     "GetUserRequest",
     "HeartbeatReply",
+    "InstallFilterRequest",
     "ListAclRequest",
     "ListUserRequest",
     "NotificationReply",
@@ -231,6 +234,7 @@ __all__ = [
     "RegisterBrokerReply",
     "RegisterBrokerRequest",
     "RegisterTopicRequest",
+    "RemoveFilterRequest",
     "ResetOffsetRequest",
     "ResumeCheckHalfMessageRequest",
     "SearchOffsetReply",
@@ -252,6 +256,8 @@ __all__ = [
 ]
 
 REQUEST_HEADERS: Final[dict[RequestCode, type[Header]]] = {
+    RequestCode.INSTALL_FILTER: InstallFilterRequest,
+    RequestCode.REMOVE_FILTER: RemoveFilterRequest,
     RequestCode.REGISTER_BROKER: RegisterBrokerRequest,
     RequestCode.UNREGISTER_BROKER: UnregisterBrokerRequest,
     RequestCode.QUERY_DATA_VERSION: QueryDataVersionRequest,

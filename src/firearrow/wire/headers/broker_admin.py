@@ -10,3 +10,13 @@ class GetBrokerConfigReply(Header, frozen=True, kw_only=True):
 class ViewBrokerStatsDataRequest(Header, frozen=True, kw_only=True):
     stats_name: str
     stats_key: str
+
+
+class InstallFilterRequest(Header, frozen=True, kw_only=True):
+    """The body is the source of the filter, as UTF-8."""
+
+    name: str
+
+
+class RemoveFilterRequest(Header, frozen=True, kw_only=True):
+    name: str
