@@ -24,6 +24,7 @@ from firearrow.broker.saving import SavedTable
 from firearrow.broker.state import BrokerState
 from firearrow.broker.statistics import SAMPLE_MS, BrokerStatistics
 from firearrow.broker.topic_table import TopicTable
+from firearrow.broker.transactions import TransactionService
 from firearrow.model.group import MessageModel
 from firearrow.model.message import host_bytes
 from firearrow.net.access import refuse_open_address
@@ -73,6 +74,8 @@ class Broker:
         store = MessageStore(config, clock)
         topics = TopicTable(clock, self._topic_changed)
         delays = DelayService(config, store, topics, clock)
+        offsets, clients = OffsetTable(clock), Clients(clock)
+        statistics = BrokerStatistics(clock, config.broker_cluster_name)
         self.state = BrokerState(
             config=config,
             clock=clock,
@@ -81,14 +84,23 @@ class Broker:
             groups=GroupTable(
                 clock, self._groups_changed, auto_create=config.auto_create_subscription_group
             ),
-            offsets=OffsetTable(clock),
-            clients=Clients(clock),
+            offsets=offsets,
+            clients=clients,
             locks=QueueLocks(clock),
             held=HeldPulls(clock, limit=config.held_pulls_max),
             delays=delays,
+            transactions=TransactionService(
+                config,
+                store,
+                clock,
+                topics=topics,
+                offsets=offsets,
+                clients=clients,
+                statistics=statistics,
+            ),
             disk_waits=DiskWaits(store, clock, timeout_ms=config.sync_flush_timeout),
             registration=Registration(config, topics, self._client, tasks, clock),
-            statistics=BrokerStatistics(clock, config.broker_cluster_name),
+            statistics=statistics,
             notify_group=self._notify_group,
             reconfigure=self._reconfigure,
         )
@@ -157,6 +169,7 @@ class Broker:
         state.store.set_store_host(state.store_host)
         state.store.listen(state.held.wake)
         state.delays.start()
+        state.transactions.start(self._tasks)
         ha_port = config.ha_listen_port or port + 1
         await state.registration.start(_address(host, port), _address(host, ha_port))
         self._save_delays_soon()
@@ -178,6 +191,7 @@ class Broker:
         if offsets is not None:
             state.offsets.load(offsets.offset_table, offsets.data_version)
         state.delays.load(self._saved_delays.load())
+        state.transactions.load()
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
             table.save_soon()
@@ -227,6 +241,7 @@ class Broker:
         state.delays.stop()
         state.held.wake_all()
         await self._let_go()
+        state.transactions.finish()
         await state.store.stop()
         self._save_offsets()
         store = state.store.statistics()
@@ -362,6 +377,7 @@ class Broker:
         self.config = self.state.config = config
         self.state.store.reconfigure(config)
         self.state.registration.reconfigure(config)
+        self.state.transactions.reconfigure(config)
         self.state.groups.auto_create = config.auto_create_subscription_group
         if self.express is not None:
             self.express.close_gates()

@@ -42,6 +42,12 @@ class BrokerConfig(StoreConfig):
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC")
     store_reply_message_enable: bool = setting(default=True, remote=True)
     reject_transaction_message: bool = setting(default=False, remote=True)
+    transaction_time_out: int = setting(6_000, least=0, remote=True)
+    transaction_check_max: int = setting(15, least=1, remote=True)
+    transaction_check_interval: int = setting(30_000, least=10, remote=True)
+    transaction_op_msg_max_size: int = setting(4_096, least=1, remote=True)
+    transaction_op_batch_interval: int = setting(3_000, least=1, remote=True)
+    open_transactions_max: int = setting(200_000, least=1, remote=True)  # ours
     enable_property_filter: bool = setting(default=False)
 
     long_polling_enable: bool = setting(default=True, remote=True)

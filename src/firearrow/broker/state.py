@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from firearrow.broker.registration import Registration
     from firearrow.broker.statistics import BrokerStatistics
     from firearrow.broker.topic_table import TopicTable
+    from firearrow.broker.transactions import TransactionService
     from firearrow.store.store import MessageStore
 
 
@@ -38,6 +39,7 @@ class BrokerState:
     locks: QueueLocks
     held: HeldPulls
     delays: DelayService
+    transactions: TransactionService
     disk_waits: DiskWaits
     registration: Registration
     statistics: BrokerStatistics

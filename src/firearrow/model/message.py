@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # --- properties -----------------------------------------------------------------------------
 KEYS: Final = "KEYS"
@@ -20,6 +23,12 @@ DELAY: Final = "DELAY"
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 INNER_NUM: Final = "INNER_NUM"
+TRAN_MSG: Final = "TRAN_MSG"  # "true": a half message
+PRODUCER_GROUP: Final = "PGROUP"  # whom to ask about it
+TRANSACTION_ID: Final = "__transactionId__"
+CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"  # how often its producer was asked
+CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"  # how long it must not be asked
+PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"  # of the copy that was sent
 
 # --- system flag ----------------------------------------------------------------------------
 FLAG_COMPRESSED: Final = 0x1
@@ -40,3 +49,8 @@ def host_bytes(address: str, port: int) -> bytes:
     if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
         ip = ip.ipv4_mapped
     return ip.packed + struct.pack(">i", port)
+
+
+def properties_bytes(properties: Mapping[str, str]) -> bytes:
+    """A property string as records hold it; what came off the wire is taken as it is."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()

@@ -22,13 +22,18 @@ from firearrow.model.errors import (
 from firearrow.model.message import (
     DELAY,
     FLAG_TRANSACTION,
+    PRODUCER_GROUP,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    TRAN_MSG,
+    TRANSACTION_ID,
     UNIQ_KEY,
     WAIT,
+    properties_bytes,
 )
 from firearrow.model.topic import (
     AUTO_CREATE_TOPIC,
+    HALF_TOPIC,
     NO_SEND_TOPICS,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
@@ -44,12 +49,11 @@ from firearrow.wire.codes import Flag, RequestCode
 from firearrow.wire.command import Command, reply_to
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping
 
     from firearrow.broker.state import BrokerState
     from firearrow.net.connection import Connection
 
-TRAN_MSG: Final = "TRAN_MSG"
 TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 VERSION_3_4_9: Final = 121  # from here on a client's own retry limit counts
 DLQ_QUEUES: Final = 1
@@ -147,6 +151,8 @@ class SendProcessor:
             return self._store(sent, self._batch(sent))
         message = self._single(sent)
         reply = self._store(sent, [message])
+        if message.topic == HALF_TOPIC:
+            self._state.transactions.prepared(message, properties)
         self.express.open_gate(topic, message)
         return reply
 
@@ -185,10 +191,6 @@ class SendProcessor:
 
     def _single(self, sent: Sent) -> StoreMessage:
         properties, topic, queue_id = sent.properties, sent.asked.topic, sent.queue_id
-        if properties.get(TRAN_MSG, "").lower() == "true":
-            raise NoPermission(
-                f"broker {self._state.config.broker_name} does not take transactional messages"
-            )
         if not sent.command.body:
             raise MessageIllegal("the message has no body")
         if not properties.get(UNIQ_KEY):
@@ -196,11 +198,32 @@ class SendProcessor:
         properties.update(self._added)
         if is_retry_topic(topic):
             topic, queue_id = self._retried(sent)
-        if any(name in properties for name in TIMER_PROPERTIES) and not properties.get(DELAY):
+        if is_half(properties, sent.asked.reconsume_times):
+            topic, queue_id = self._prepare(topic, queue_id, properties)
+        elif any(name in properties for name in TIMER_PROPERTIES) and not properties.get(DELAY):
             raise ServerFailed("messages with a delivery time of their own are not enabled here")
         topic, queue_id = park_if_delayed(self._state, topic, queue_id, properties)
         stored = properties_bytes(properties)
         return sent.message(topic, queue_id, sent.command.body, stored, sent.asked.flag)
+
+    def _prepare(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
+        """Where a half message waits for its end; its own place goes into its properties."""
+        config = self._state.config
+        if config.reject_transaction_message:
+            raise NoPermission(
+                f"broker {config.broker_name} does not take transactional messages "
+                "(rejectTransactionMessage)"
+            )
+        if not properties.get(PRODUCER_GROUP):
+            raise MessageIllegal("a transactional message without PGROUP: nobody could be asked")
+        if any(name in properties for name in TIMER_PROPERTIES):
+            raise MessageIllegal("a message cannot be both transactional and timed")
+        self._state.transactions.refuse_if_full()
+        properties.pop(DELAY, None)  # as RocketMQ's own producers do
+        properties[TRANSACTION_ID] = properties[UNIQ_KEY]
+        properties[REAL_TOPIC] = topic
+        properties[REAL_QUEUE_ID] = str(queue_id)
+        return HALF_TOPIC, 0
 
     def _retried(self, sent: Sent) -> tuple[str, int]:
         """A consumer sent a message back as an ordinary one: retry it once more, or give it up."""
@@ -328,14 +351,16 @@ def park_if_delayed(
     return SCHEDULE_TOPIC, level - 1
 
 
+def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
+    """Whether a message begins a transaction: one that was consumed and comes back does not."""
+    if properties.get(TRAN_MSG, "").lower() != "true":
+        return False
+    return reconsume_times <= 0 or _number(properties.get(DELAY, "")) <= 0
+
+
 def _number(text: str) -> int:
     """A small number that a client wrote; 0 if it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
-def properties_bytes(properties: dict[str, str]) -> bytes:
-    """A property string as records hold it."""
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
 
 
 def with_end(properties: bytes) -> bytes:
