@@ -104,8 +104,12 @@ class Broker:
             notify_group=self._notify_group,
             reconfigure=self._reconfigure,
         )
-        folder = config.store_path_root_dir.expanduser() / FOLDER
-        state = self.state
+        self._make_tables(config.store_path_root_dir.expanduser() / FOLDER)
+
+    def _make_tables(self, folder: Path) -> None:
+        """What is kept beside the messages."""
+        state, tasks = self.state, self._tasks
+        topics = state.topics
         self._saved_topics = SavedTable(
             folder / "topics.json",
             bodies.TopicConfigSerializeWrapper,

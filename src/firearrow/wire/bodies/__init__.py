@@ -206,6 +206,7 @@ REQUEST_BODIES: Final[dict[RequestCode, Any]] = {
     RequestCode.AUTH_CREATE_ACL: AclInfo,
     RequestCode.AUTH_UPDATE_ACL: AclInfo,
     RequestCode.BATCH_ACK_MESSAGE: BatchAckBody,
+    RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS: OpenTransactions,
 }
 
 RESPONSE_BODIES: Final[dict[RequestCode, Any]] = {
