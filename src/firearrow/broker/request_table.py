@@ -12,6 +12,7 @@ from firearrow.broker.processors.offsets import OffsetsProcessor
 from firearrow.broker.processors.progress import ProgressProcessor
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.queries import QueryProcessor
+from firearrow.broker.processors.reply import ReplyProcessor
 from firearrow.broker.processors.retry import RetryProcessor
 from firearrow.broker.processors.topics_admin import TopicAdmin
 from firearrow.broker.processors.transaction import TransactionProcessor
@@ -31,13 +32,15 @@ def request_table(state: BrokerState, send: SendProcessor) -> dict[int, Handler]
 def requests_of_clients(state: BrokerState, send: SendProcessor) -> dict[int, Handler]:
     pull, retry = PullProcessor(state), RetryProcessor(state)
     members, offsets = MembershipProcessor(state), OffsetsProcessor(state)
-    transactions = TransactionProcessor(state)
+    transactions, replies = TransactionProcessor(state), ReplyProcessor(state, send)
     return {
         # Producing
         RequestCode.SEND_MESSAGE: send.handle_send,
         RequestCode.SEND_MESSAGE_V2: send.handle_send,
         RequestCode.SEND_BATCH_MESSAGE: send.handle_send,
         RequestCode.END_TRANSACTION: transactions.handle_end,
+        RequestCode.SEND_REPLY_MESSAGE: replies.handle_reply,
+        RequestCode.SEND_REPLY_MESSAGE_V2: replies.handle_reply,
         # Consuming
         RequestCode.PULL_MESSAGE: pull.handle_pull,
         RequestCode.LITE_PULL_MESSAGE: pull.handle_pull,

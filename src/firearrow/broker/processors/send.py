@@ -100,19 +100,19 @@ class SendProcessor:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         config = state.config
-        self._reply_extra = {
+        self.reply_extra = {
             "MSG_REGION": config.region_id,
             "TRACE_ON": "true" if config.trace_on else "false",
         }
         # What every message gets, for tools, traces and replies to requests.
-        self._added = {**self._reply_extra, "CLUSTER": config.broker_cluster_name}
+        self._added = {**self.reply_extra, "CLUSTER": config.broker_cluster_name}
         self._counter = 0
         self.express = ExpressLane(
             state.store,
             state.statistics,
             state.disk_waits,
             added=self._added,
-            reply=self._reply_extra,
+            reply=self.reply_extra,
         )
 
     def handle_send(
@@ -122,17 +122,29 @@ class SendProcessor:
         try:
             return self._send(command, connection)
         except BrokerError as error:
-            return self._refused(command, error)
+            return self.refused(command, error)
 
-    def _refused(self, command: Command, error: BrokerError) -> Command:
+    def refused(self, command: Command, error: BrokerError) -> Command:
         self._state.statistics.put_failures += 1
         reply = reply_to(command, error.code, remark=str(error))
-        reply.ext = dict(self._reply_extra)
+        reply.ext = dict(self.reply_extra)
         return reply
 
     def _send(
         self, command: Command, connection: Connection
     ) -> Command | Awaitable[Command | None] | None:
+        sent, topic = self.accept(command, connection)
+        if sent.asked.batch:
+            return self._store(sent, self._batch(sent))
+        message = self._single(sent)
+        reply = self._store(sent, [message])
+        if message.topic == HALF_TOPIC:
+            self._state.transactions.prepared(message, sent.properties)
+        self.express.open_gate(topic, message)
+        return reply
+
+    def accept(self, command: Command, connection: Connection) -> tuple[Sent, TopicConfig]:
+        """Check where a message goes, before anybody looks at what it is."""
         asked = parse_send(command)
         known = self._state.topics.get(asked.topic)
         topic = self._topic_for(asked, connection, known)
@@ -146,15 +158,8 @@ class SendProcessor:
             queue_id = random.randrange(max(1, topic.write_queue_nums))
         properties = decode_properties(asked.properties or "")
         properties.pop("POP_CK", None)
-        sent = Sent(command, connection, asked, queue_id, properties, is_first=known is None)
-        if asked.batch:
-            return self._store(sent, self._batch(sent))
-        message = self._single(sent)
-        reply = self._store(sent, [message])
-        if message.topic == HALF_TOPIC:
-            self._state.transactions.prepared(message, properties)
-        self.express.open_gate(topic, message)
-        return reply
+        first = known is None
+        return Sent(command, connection, asked, queue_id, properties, is_first=first), topic
 
     # --- the topic --------------------------------------------------------------------------
 
@@ -279,7 +284,7 @@ class SendProcessor:
     ) -> Command | Awaitable[Command | None] | None:
         store, connection = self._state.store, sent.connection
         end = store.put(messages[0]) if len(messages) == 1 else store.put_batch(messages)
-        self._count(sent.asked.topic, messages)
+        self.count(sent.asked.topic, messages)
         if sent.command.flag & Flag.ONEWAY:
             return None
         reply = self._stored(sent, messages)
@@ -310,7 +315,7 @@ class SendProcessor:
         ip, port = host[:-4], int.from_bytes(host[-4:], "big")
         reply = reply_to(sent.command)
         reply.ext = {
-            **self._reply_extra,
+            **self.reply_extra,
             "msgId": ",".join(offset_message_id(ip, port, m.physical_offset) for m in messages),
             "queueId": str(sent.queue_id),
             "queueOffset": str(messages[0].queue_offset),
@@ -319,7 +324,7 @@ class SendProcessor:
             reply.ext["transactionId"] = sent.properties[UNIQ_KEY]
         return reply
 
-    def _count(self, topic: str, messages: list[StoreMessage]) -> None:
+    def count(self, topic: str, messages: list[StoreMessage]) -> None:
         statistics = self._state.statistics
         statistics.puts.count += len(messages)
         size = sum(message.size for message in messages)
