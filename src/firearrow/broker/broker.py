@@ -17,6 +17,7 @@ from firearrow.broker.group_table import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
 from firearrow.broker.offset_table import OffsetTable
 from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.producer_sequences import ProducerSequences, SavedSequences
 from firearrow.broker.queue_locks import QueueLocks
 from firearrow.broker.registration import Registration
 from firearrow.broker.request_table import request_table
@@ -55,6 +56,7 @@ HOUSEKEEPING_MS = 10_000
 LATE_CHECK_MS = 100
 LAG_CHECK_MS = 1_000
 VIP_DISTANCE = 2
+FOLLOWED_BYTES_MAX = 1 << 30  # of log that another broker wrote meanwhile: who sent what
 
 
 class Broker:
@@ -97,6 +99,9 @@ class Broker:
                 offsets=offsets,
                 clients=clients,
                 statistics=statistics,
+            ),
+            sequences=ProducerSequences(
+                config.deduplication_window, config.deduplication_entries_max
             ),
             disk_waits=DiskWaits(store, clock, timeout_ms=config.sync_flush_timeout),
             registration=Registration(config, topics, self._client, tasks, clock),
@@ -143,6 +148,14 @@ class Broker:
             lambda: self._delay_offsets,
         )
         self._delay_offsets = DelayOffsets()  # as they were when the log was last on disk
+        self._saved_sequences = SavedTable(
+            folder / "firearrowProducers.json",
+            SavedSequences,
+            tasks,
+            lambda: self._sequences,
+            is_ours=True,
+        )
+        self._sequences = SavedSequences()
 
     @property
     def address(self) -> str:
@@ -177,6 +190,7 @@ class Broker:
         ha_port = config.ha_listen_port or port + 1
         await state.registration.start(_address(host, port), _address(host, ha_port))
         self._save_delays_soon()
+        self._save_sequences_soon()
         self._keep_house()
 
     def _load_tables(self) -> None:
@@ -196,9 +210,20 @@ class Broker:
             state.offsets.load(offsets.offset_table, offsets.data_version)
         state.delays.load(self._saved_delays.load())
         state.transactions.load()
+        self._load_sequences()
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
             table.save_soon()
+
+    def _load_sequences(self) -> None:
+        """Who sent what, as of the last save, and what the log says behind that."""
+        store, recovered = self.state.store, self.state.store.recovered
+        saved, end = self._saved_sequences.load(), store.statistics().end_offset
+        if saved is not None:
+            self.state.sequences.load(saved, end)
+            self.state.sequences.follow(store.scan(max(saved.log_offset, end - FOLLOWED_BYTES_MAX)))
+        elif recovered is not None and not recovered.clean:
+            self.state.sequences.follow(store.scan(recovered.scanned_from))
 
     async def _listen(self) -> Server:
         """Open the port, and two below it the one that old Java clients send to."""
@@ -251,6 +276,7 @@ class Broker:
         store = state.store.statistics()
         if store.flushed_offset >= store.end_offset:
             self._take_delays(state.delays.snapshot())
+            self._take_sequences(state.sequences.snapshot(store.end_offset))
         for table in self._tables():
             with contextlib.suppress(OSError):
                 table.save_now()
@@ -266,7 +292,8 @@ class Broker:
         await self._client.close()
 
     def _tables(self) -> Iterable[SavedTable[Any]]:
-        return self._saved_topics, self._saved_groups, self._saved_offsets, self._saved_delays
+        yield from (self._saved_topics, self._saved_groups)
+        yield from (self._saved_offsets, self._saved_delays, self._saved_sequences)
 
     # --- keeping house ----------------------------------------------------------------------
 
@@ -282,6 +309,9 @@ class Broker:
             config.flush_consumer_offset_interval, self._save_offsets_soon, name="save-offsets"
         )
         tasks.every(config.flush_delay_offset_interval, self._save_delays_soon, name="save-delays")
+        tasks.every(
+            config.flush_delay_offset_interval, self._save_sequences_soon, name="save-sequences"
+        )
 
     def _measure_lag(self) -> Callable[[], None]:
         """How late the loop is: so long does a request wait that has just come in."""
@@ -325,6 +355,25 @@ class Broker:
         self._delay_offsets = taken
         self._saved_delays.changed()
 
+    def _save_sequences_soon(self) -> None:
+        """Save who sent what, once the log is on disk as far as the table covers it."""
+        end = self.state.store.statistics().end_offset
+        if end == self._sequences.log_offset:
+            self._saved_sequences.save_soon()
+            return
+        taken = self.state.sequences.snapshot(end)
+
+        def tell(on_disk: bool) -> None:  # noqa: FBT001
+            if on_disk:
+                self._take_sequences(taken)
+                self._saved_sequences.save_soon()
+
+        self.state.store.when_flushed(end, tell)
+
+    def _take_sequences(self, taken: SavedSequences) -> None:
+        self._sequences = taken
+        self._saved_sequences.changed()
+
     def _drop_silent_clients(self) -> None:
         for channel in self.state.clients.expired(self.config.channel_expired_timeout):
             assert isinstance(channel, Connection)
@@ -333,6 +382,8 @@ class Broker:
     def _topic_changed(self, topic: str) -> None:
         if self.express is not None:
             self.express.close_gates()
+        if self.state.topics.get(topic) is None:
+            self.state.sequences.forget_topic(topic)
         self._saved_topics.changed()
         self._saved_topics.save_soon()
         self.state.registration.register_soon(topic)

@@ -49,6 +49,9 @@ class BrokerConfig(StoreConfig):
     transaction_op_batch_interval: int = setting(3_000, least=1, remote=True)
     open_transactions_max: int = setting(200_000, least=1, remote=True)  # ours
     enable_property_filter: bool = setting(default=False)
+    # Ours: how many messages of producers that number them are known again, 0 for none.
+    deduplication_window: int = setting(1_024, least=1)  # of one producer in one topic
+    deduplication_entries_max: int = setting(200_000, least=0)  # of all
 
     long_polling_enable: bool = setting(default=True, remote=True)
     short_polling_time_mills: int = setting(1_000, least=1, remote=True)

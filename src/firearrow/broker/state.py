@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from firearrow.broker.group_table import GroupTable
     from firearrow.broker.held_pulls import HeldPulls
     from firearrow.broker.offset_table import OffsetTable
+    from firearrow.broker.producer_sequences import ProducerSequences
     from firearrow.broker.queue_locks import QueueLocks
     from firearrow.broker.registration import Registration
     from firearrow.broker.statistics import BrokerStatistics
@@ -40,6 +41,7 @@ class BrokerState:
     held: HeldPulls
     delays: DelayService
     transactions: TransactionService
+    sequences: ProducerSequences
     disk_waits: DiskWaits
     registration: Registration
     statistics: BrokerStatistics

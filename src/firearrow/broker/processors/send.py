@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from firearrow.broker.express import ExpressLane, born_host_of
+from firearrow.broker.producer_sequences import PRODUCER, Stored
 from firearrow.hot import StoreMessage, decode_properties, encode_unique_key, offset_message_id
 from firearrow.model.errors import (
     BrokerError,
@@ -51,10 +52,12 @@ from firearrow.wire.command import Command, reply_to
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
+    from firearrow.broker.producer_sequences import SequenceKey
     from firearrow.broker.state import BrokerState
     from firearrow.net.connection import Connection
 
 TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+DUPLICATE: Final = "FA_DUPLICATE"  # in an answer: the message was there already
 VERSION_3_4_9: Final = 121  # from here on a client's own retry limit counts
 DLQ_QUEUES: Final = 1
 
@@ -134,10 +137,17 @@ class SendProcessor:
         self, command: Command, connection: Connection
     ) -> Command | Awaitable[Command | None] | None:
         sent, topic = self.accept(command, connection)
+        key = None
+        if PRODUCER in sent.properties:
+            key = self._state.sequences.key_of(
+                sent.asked.topic, sent.properties, sent.asked.reconsume_times
+            )
+            if key is not None and (known := self._state.sequences.find(key)) is not None:
+                return self._stored_before(sent, known)
         if sent.asked.batch:
-            return self._store(sent, self._batch(sent))
+            return self._store(sent, self._batch(sent), key)
         message = self._single(sent)
-        reply = self._store(sent, [message])
+        reply = self._store(sent, [message], key)
         if message.topic == HALF_TOPIC:
             self._state.transactions.prepared(message, sent.properties)
         self.express.open_gate(topic, message)
@@ -279,19 +289,43 @@ class SendProcessor:
 
     # --- storing and answering --------------------------------------------------------------
 
-    def _store(
-        self, sent: Sent, messages: list[StoreMessage]
-    ) -> Command | Awaitable[Command | None] | None:
-        store, connection = self._state.store, sent.connection
-        end = store.put(messages[0]) if len(messages) == 1 else store.put_batch(messages)
-        self.count(sent.asked.topic, messages)
+    def _stored_before(self, sent: Sent, known: Stored) -> Command | None:
+        """A producer sends again what it had no answer to: the answer of the first time."""
+        self._state.statistics.add("DUPLICATE_PUT_NUMS", sent.asked.topic)
         if sent.command.flag & Flag.ONEWAY:
             return None
-        reply = self._stored(sent, messages)
-        waits = store.waits_for_disk and sent.properties.get(WAIT, "").lower() != "false"
+        offsets = list(self._state.store.lookup.run_of(known.physical_offset, known.messages))
+        reply = self._stored(sent, offsets or [known.physical_offset], known.queue_offset)
+        reply.ext |= {"queueId": str(known.queue_id), DUPLICATE: "true"}
+        return self._when_on_disk(sent, reply, known.end_offset)
+
+    def _store(
+        self, sent: Sent, messages: list[StoreMessage], key: SequenceKey | None
+    ) -> Command | Awaitable[Command | None] | None:
+        store = self._state.store
+        end = store.put(messages[0]) if len(messages) == 1 else store.put_batch(messages)
+        self.count(sent.asked.topic, messages)
+        if key is not None:
+            first = messages[0]
+            stored = Stored(
+                first.physical_offset, end, sent.queue_id, first.queue_offset, len(messages)
+            )
+            self._state.sequences.remember(key, stored)
+        if sent.command.flag & Flag.ONEWAY:
+            return None
+        offsets = [message.physical_offset for message in messages]
+        reply = self._stored(sent, offsets, messages[0].queue_offset)
         if sent.is_first:
-            return self._after_registration(reply, end if waits else 0)
-        if not waits:
+            return self._after_registration(reply, end if self._waits(sent) else 0)
+        return self._when_on_disk(sent, reply, end)
+
+    def _waits(self, sent: Sent) -> bool:
+        """Whether a producer hears of its message only when it is on disk."""
+        return self._state.store.waits_for_disk and sent.properties.get(WAIT, "").lower() != "false"
+
+    def _when_on_disk(self, sent: Sent, reply: Command, end: int) -> Command | None:
+        connection = sent.connection
+        if not self._waits(sent):
             return reply
         connection.begin()
 
@@ -310,15 +344,15 @@ class SendProcessor:
         await self._state.store.wait_flushed(end)
         return reply
 
-    def _stored(self, sent: Sent, messages: list[StoreMessage]) -> Command:
+    def _stored(self, sent: Sent, offsets: list[int], queue_offset: int) -> Command:
         host = self._state.store_host
         ip, port = host[:-4], int.from_bytes(host[-4:], "big")
         reply = reply_to(sent.command)
         reply.ext = {
             **self.reply_extra,
-            "msgId": ",".join(offset_message_id(ip, port, m.physical_offset) for m in messages),
+            "msgId": ",".join(offset_message_id(ip, port, offset) for offset in offsets),
             "queueId": str(sent.queue_id),
-            "queueOffset": str(messages[0].queue_offset),
+            "queueOffset": str(queue_offset),
         }
         if sent.properties.get(UNIQ_KEY):
             reply.ext["transactionId"] = sent.properties[UNIQ_KEY]
