@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from firearrow.base.runtime import Clock
     from firearrow.broker.config import BrokerConfig
     from firearrow.broker.express import ExpressLane
+    from firearrow.store.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,12 @@ class Broker:
     """One broker: a store, the tables around it, and a server in front."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock | None = None, *, insecure: bool = False
+        self,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        *,
+        insecure: bool = False,
+        disk: Disk | None = None,
     ) -> None:
         if not insecure:
             refuse_open_address(config.bind_address)
@@ -73,7 +79,7 @@ class Broker:
         self._client = RemotingClient(clock)
         self._servers: list[Server] = []
         self.express: ExpressLane | None = None
-        store = MessageStore(config, clock)
+        store = MessageStore(config, clock, disk=disk)
         topics = TopicTable(clock, self._topic_changed)
         delays = DelayService(config, store, topics, clock)
         offsets, clients = OffsetTable(clock), Clients(clock)
