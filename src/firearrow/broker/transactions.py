@@ -17,6 +17,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final
 
+from firearrow.base.telemetry import RateLimitedLog
 from firearrow.broker.half_messages import (
     REMOVE_TAG,
     TRANSACTION_GROUP,
@@ -104,6 +105,7 @@ class TransactionService:
         self._positions = (0, 0)  # that are committed, or will be when the log is on disk
         self._turn = 0  # of the producers of a group
         self._broker_name = config.broker_name
+        self._complaints = RateLimitedLog(log)
         self.halves = HalfTable()
         self.asked = 0
         self.parked = 0
@@ -203,9 +205,8 @@ class TransactionService:
         if self._ops.pending_bytes > self._config.transaction_op_msg_max_size:
             self._write_ops_or_say()
 
-    def write_ops(self) -> int:
-        """Write what was collected; returns how far the log must be on disk for it to count."""
-        end = 0
+    def write_ops(self) -> None:
+        """Write what was collected."""
         while taken := self._ops.take(self._config.transaction_op_msg_max_size):
             message = StoreMessage(
                 OP_HALF_TOPIC,
@@ -215,13 +216,12 @@ class TransactionService:
                 born_timestamp=self._clock.now_ms(),
             )
             try:
-                end = self._store.put(message)
+                self._store.put(message)
             except BrokerError:
                 self._ops.put_back(taken)
                 raise
             self._ops.written(message.queue_offset, taken)
         self._note_positions()
-        return end
 
     def _write_ops_or_say(self) -> None:
         try:
@@ -298,7 +298,8 @@ class TransactionService:
         self.settle(half, Outcome.PARKED)
         self.parked += 1
         self._statistics.add("TRANSACTION_PARKED", half.topic)
-        log.warning(
+        self._complaints.warning(
+            self._clock.elapsed_ms(),
             "half message at %d for topic %s is parked in %s after %d checks",
             record.physical_offset,
             half.topic,

@@ -30,6 +30,9 @@ final class Catalogue {
         SCENARIOS.put("from-where", Delivering::fromWhere);
         SCENARIOS.put("pull-offsets", Positions::pullOffsets);
         SCENARIOS.put("lite-assign", Positions::liteAssign);
+        SCENARIOS.put("transactions", Transacting::transactions);
+        SCENARIOS.put("request-by-callback", Transacting::requestByCallback);
+        SCENARIOS.put("request-and-wait", Transacting::requestAndWait);
         SCENARIOS.put("send-through-kills", Enduring::send);
         SCENARIOS.put("find-acknowledged", Enduring::find);
     }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from firearrow.base.telemetry import RateLimitedLog
 from firearrow.hot import offset_message_id
 from firearrow.model.errors import BrokerError, MessageIllegal, ServerFailed
 from firearrow.model.message import UNIQ_KEY, properties_bytes
@@ -38,6 +39,7 @@ class ReplyProcessor:
     def __init__(self, state: BrokerState, send: SendProcessor) -> None:
         self._state = state
         self._send = send
+        self._complaints = RateLimitedLog(log)
 
     async def handle_reply(self, command: Command, connection: Connection) -> Command:
         try:
@@ -51,7 +53,8 @@ class ReplyProcessor:
         reply.ext = {**self._send.reply_extra}
         problem = await self._push(sent)
         if problem:
-            log.warning("a reply is not delivered: %s", problem)
+            now_ms = self._state.clock.elapsed_ms()
+            self._complaints.warning(now_ms, "a reply is not delivered: %s", problem)
             reply.code, reply.remark = int(ServerFailed.code), problem
         else:  # a client takes apart what it gets, stored or not
             reply.ext |= {"msgId": "0", "queueId": str(sent.queue_id), "queueOffset": "0"}

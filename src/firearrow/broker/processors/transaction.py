@@ -67,13 +67,12 @@ class TransactionProcessor:
         check_claim(asked, record, properties)
         outcome = Outcome.COMMITTED if asked.commit_or_rollback == COMMIT else Outcome.ROLLED_BACK
         half = self._open_half(record, outcome)
-        if half is None:
-            return reply_to(command)  # it was said before
-        if outcome is Outcome.COMMITTED:
-            end = self._commit(record, properties, half, asked)
-        else:
-            end = self._roll_back(half, asked, waits=not command.flag & Flag.ONEWAY)
-        return self._answer(command, connection, end)
+        if half is not None and outcome is Outcome.COMMITTED:
+            self._commit(record, properties, half, asked)
+        elif half is not None:
+            state.transactions.settle(half, outcome, asked.tran_state_table_offset)
+            state.statistics.add("TRANSACTION_ROLLBACKS", half.topic)
+        return self._answer(command, connection, outcome)
 
     def _open_half(self, record: Record, outcome: Outcome) -> Half | None:
         """The transaction that a copy belongs to; None if it ended like this already."""
@@ -96,7 +95,7 @@ class TransactionProcessor:
         properties: dict[str, str],
         half: Half,
         asked: headers.EndTransactionRequest,
-    ) -> int:
+    ) -> None:
         """Put the message where it was meant to go, and settle the half one."""
         state = self._state
         topic, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
@@ -112,7 +111,7 @@ class TransactionProcessor:
             transaction=TRANSACTION_COMMIT,
             prepared_offset=record.physical_offset,
         )
-        end = state.store.put(message)
+        state.store.put(message)
         state.transactions.settle(half, Outcome.COMMITTED, asked.tran_state_table_offset)
         statistics = state.statistics
         statistics.puts.count += 1
@@ -120,20 +119,18 @@ class TransactionProcessor:
         statistics.add("TOPIC_PUT_NUMS", topic)
         statistics.add("TOPIC_PUT_SIZE", topic, message.size)
         statistics.add("TRANSACTION_COMMITS", topic)
-        return end
 
-    def _roll_back(self, half: Half, asked: headers.EndTransactionRequest, *, waits: bool) -> int:
-        """Settle a half message. Who waits for the answer waits until that is written down."""
-        transactions = self._state.transactions
-        transactions.settle(half, Outcome.ROLLED_BACK, asked.tran_state_table_offset)
-        self._state.statistics.add("TRANSACTION_ROLLBACKS", half.topic)
-        return transactions.write_ops() if waits else 0
-
-    def _answer(self, command: Command, connection: Connection, end: int) -> Command | None:
+    def _answer(self, command: Command, connection: Connection, outcome: Outcome) -> Command | None:
+        """Who waits for the answer waits until the end is written down, whoever said it first."""
         state = self._state
+        if command.flag & Flag.ONEWAY:
+            return None
+        if outcome is Outcome.ROLLED_BACK:
+            state.transactions.write_ops()
         reply = reply_to(command)
-        if command.flag & Flag.ONEWAY or not state.store.waits_for_disk:
+        if not state.store.waits_for_disk:
             return reply
+        end = state.store.statistics().end_offset
         connection.begin()
 
         def tell(on_disk: bool) -> None:  # noqa: FBT001
