@@ -31,6 +31,8 @@ final class Catalogue {
         SCENARIOS.put("pull-offsets", Positions::pullOffsets);
         SCENARIOS.put("lite-assign", Positions::liteAssign);
         SCENARIOS.put("transactions", Transacting::transactions);
+        SCENARIOS.put("transactions-begin", Transacting::begin);
+        SCENARIOS.put("transactions-end", Transacting::end);
         SCENARIOS.put("request-by-callback", Transacting::requestByCallback);
         SCENARIOS.put("request-and-wait", Transacting::requestAndWait);
         SCENARIOS.put("send-through-kills", Enduring::send);

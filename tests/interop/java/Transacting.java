@@ -27,6 +27,7 @@ final class Transacting {
 
     private static final String PARKED = "TRANS_CHECK_MAX_TIME_TOPIC";
     private static final int GRACE_SECONDS = 2;
+    private static final Set<String> MOVED = Set.of("commit", "rollback", "later-commit", "later-rollback");
 
     static {
         LocalTransactionState commit = LocalTransactionState.COMMIT_MESSAGE;
@@ -90,11 +91,12 @@ final class Transacting {
         producer.setNamesrvAddr(context.nameserver);
         producer.setTransactionListener(listener);
         producer.setSendMsgTimeout(10_000);
+        producer.setHeartbeatBrokerInterval(500);  // the broker must know it to ask it
         producer.start();
         DefaultMQPushConsumer consumer = null;
         DefaultMQPushConsumer watcher = null;
         try {
-            Set<String> delivered = send(context, topic, producer);
+            Set<String> delivered = send(context, topic, producer, KINDS.keySet());
             consumer = consumer(context, "transactions", topic, text -> received.merge(text, 1, Integer::sum));
             context.await("all that were committed", () -> received.keySet().containsAll(delivered));
             context.await("those who should roll back, twice asked", () -> listener.checks.entrySet().stream()
@@ -133,10 +135,68 @@ final class Transacting {
         }
     }
 
-    private static Set<String> send(Context context, String topic, TransactionMQProducer producer)
-        throws Exception {
+    /** Leaves transactions behind, two of them open. */
+    static Map<String, Object> begin(Context context) throws Exception {
+        TransactionMQProducer producer = new TransactionMQProducer(context.group + "-moving");
+        producer.setNamesrvAddr(context.nameserver);
+        producer.setTransactionListener(new Listener());
+        producer.setSendMsgTimeout(10_000);
+        producer.setHeartbeatBrokerInterval(500);  // the broker must know it to ask it
+        producer.start();
+        try {
+            return Map.of("delivered", send(context, context.topic, producer, MOVED));
+        } finally {
+            producer.shutdown();
+        }
+    }
+
+    /** Another broker has the directory now: it asks about those that are open, and about no others. */
+    static Map<String, Object> end(Context context) throws Exception {
+        Set<String> asked = Collections.synchronizedSet(new TreeSet<>());
+        Map<String, Integer> received = new ConcurrentHashMap<>();
+        TransactionMQProducer producer = new TransactionMQProducer(context.group + "-moving");
+        producer.setNamesrvAddr(context.nameserver);
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object argument) {
+                return LocalTransactionState.COMMIT_MESSAGE;
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                asked.add(kind(text(message)));
+                return kind(text(message)).endsWith("commit")
+                    ? LocalTransactionState.COMMIT_MESSAGE : LocalTransactionState.ROLLBACK_MESSAGE;
+            }
+        });
+        producer.setSendMsgTimeout(10_000);
+        producer.setHeartbeatBrokerInterval(500);  // the broker must know it to ask it
+        producer.start();
+        DefaultMQPushConsumer consumer = null;
+        try {
+            // Its first message tells the broker who it is.
+            Message last = new Message(context.topic, "last".getBytes(StandardCharsets.UTF_8));
+            context.acknowledged(producer.sendMessageInTransaction(last, null));
+            context.await("checks of both", () -> asked.contains("later-commit") && asked.contains("later-rollback"));
+            consumer = consumer(context, "moving", context.topic, text -> received.merge(kind(text), 1, Integer::sum));
+            context.await("all that were committed",
+                () -> received.keySet().containsAll(Set.of("commit", "later-commit", "last")));
+            return Map.of("asked", asked, "received", new LinkedHashMap<>(received));
+        } finally {
+            if (consumer != null) {
+                consumer.shutdown();
+            }
+            producer.shutdown();
+        }
+    }
+
+    private static Set<String> send(
+        Context context, String topic, TransactionMQProducer producer, Set<String> kinds) throws Exception {
         Set<String> delivered = new TreeSet<>();
         for (Map.Entry<String, LocalTransactionState[]> kind : KINDS.entrySet()) {
+            if (!kinds.contains(kind.getKey())) {
+                continue;
+            }
             String text = text(context, kind.getKey());
             Message message = new Message(topic, "TagA", "key-" + text, text.getBytes(StandardCharsets.UTF_8));
             message.setDelayTimeLevel(3);  // the client takes it off again
