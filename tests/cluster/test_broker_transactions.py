@@ -25,6 +25,8 @@ from tests.transactions import PRODUCERS, end, half, place_of, producing
 from firearrow.hot import decode_properties
 from firearrow.model.errors import ResponseCode
 from firearrow.model.topic import CHECK_MAX_TIME_TOPIC, HALF_TOPIC, OP_HALF_TOPIC
+from firearrow.offline.check import check
+from firearrow.offline.directory import StoreDirectory
 from firearrow.testing.faults import ManualClock
 from firearrow.wire import bodies, headers, java_json
 from firearrow.wire.codes import RequestCode
@@ -560,6 +562,22 @@ async def test_disk_that_is_full_leaves_a_transaction_open(tmp_path: Path) -> No
         store._refusal = ""  # noqa: SLF001
         assert (await served.ask(end(place))).code == 0
         assert await bodies_in(served) == [b"hello"]
+
+
+async def test_directory_with_transactions_of_every_kind_is_sound(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings: dict[str, Any] = {"transaction_check_max": 2}
+    async with running_broker(tmp_path, clock, **settings) as served:
+        places = [await begun(served, clock, b"%d" % number) for number in range(6)]
+        await served.ask(end(places[0]))
+        await served.ask(end(places[1], TRANSACTION_ROLLBACK))
+        await rounds(served, clock, 1)
+        await served.ask(end(places[2]))
+        await rounds(served, clock, 2)
+        await begun(served, clock, b"open")
+    report = check(StoreDirectory(tmp_path), now_ms=clock.now_ms())
+    assert (report.findings, report.notes) == ([], [])
+    assert report.records > 12
 
 
 async def test_open_transactions_of_an_apache_broker_are_taken_up(tmp_path: Path) -> None:
