@@ -42,6 +42,17 @@ def test_the_guide_to_the_store_tools_prints_what_it_says(tmp_path: Path) -> Non
         assert (result.stdout, result.stderr) == (printed, ""), command
 
 
+def test_the_guide_to_transactions_prints_what_it_says() -> None:
+    text = (ROOT / "docs/guides/transactions.md").read_text("utf-8")
+    ((command, printed),) = STEPS.findall(text)
+    assert command == "python examples/transactions.py\n"
+    example = ROOT / "examples" / "transactions.py"
+    result = subprocess.run(
+        [sys.executable, str(example)], capture_output=True, encoding="utf-8", check=False
+    )
+    assert (result.stdout, result.stderr) == (printed, "")
+
+
 @pytest.mark.parametrize("document", sorted((ROOT / "docs").rglob("*.md")), ids=lambda p: p.stem)
 def test_a_document_names_only_files_that_exist(document: Path) -> None:
     named = re.findall(r"`((?:tests|docs|src)/[\w./-]+)`", document.read_text("utf-8"))

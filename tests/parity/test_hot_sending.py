@@ -81,7 +81,19 @@ parts = st.builds(
 batches = st.lists(parts, min_size=1, max_size=4).map(b"".join)
 
 names = st.sampled_from(
-    ["UNIQ_KEY", "TAGS", "KEYS", "WAIT", "DELAY", "TRAN_MSG", "CLUSTER", "POP_CK", "x", ""]
+    [
+        "UNIQ_KEY",
+        "TAGS",
+        "KEYS",
+        "WAIT",
+        "DELAY",
+        "TRAN_MSG",
+        "CLUSTER",
+        "POP_CK",
+        "FA_PRODUCER",
+        "x",
+        "",
+    ]
 )
 values = st.sampled_from(["true", "false", "0A1B", "k 1", "ü", 'q"', "\\", "a\x01b", ""])
 properties = st.lists(st.tuples(names, values), max_size=5).flatmap(

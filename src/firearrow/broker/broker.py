@@ -23,6 +23,7 @@ from firearrow.broker.held_pulls import HeldPulls
 from firearrow.broker.offset_table import OffsetTable
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.producer_sequences import ProducerSequences, SavedSequences
 from firearrow.broker.queue_locks import QueueLocks
 from firearrow.broker.registration import Registration
 from firearrow.broker.request_table import request_table
@@ -30,6 +31,7 @@ from firearrow.broker.saving import SavedTable
 from firearrow.broker.state import BrokerState
 from firearrow.broker.statistics import SAMPLE_MS, BrokerStatistics
 from firearrow.broker.topic_table import TopicTable
+from firearrow.broker.transactions import TransactionService
 from firearrow.filters.server import FilterLimits, FilterServer
 from firearrow.model.group import MessageModel
 from firearrow.model.message import host_bytes
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
     from firearrow.broker.express import ExpressLane
     from firearrow.broker.pull_lane import PullLane
+    from firearrow.store.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -62,13 +65,19 @@ HOUSEKEEPING_MS = 10_000
 LATE_CHECK_MS = 100
 LAG_CHECK_MS = 1_000
 VIP_DISTANCE = 2
+FOLLOWED_BYTES_MAX = 1 << 30  # of log that another broker wrote meanwhile: who sent what
 
 
 class Broker:
     """One broker: a store, the tables around it, and a server in front."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock | None = None, *, insecure: bool = False
+        self,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        *,
+        insecure: bool = False,
+        disk: Disk | None = None,
     ) -> None:
         if not insecure:
             refuse_open_address(config.bind_address)
@@ -79,7 +88,7 @@ class Broker:
         self._servers: list[Server] = []
         self.express: ExpressLane | None = None
         self.pull_lane: PullLane | None = None
-        store = MessageStore(config, clock)
+        store = MessageStore(config, clock, disk=disk)
         topics = TopicTable(clock, self._topic_changed)
         delays = DelayService(config, store, topics, clock)
         filters = FilterTable(
@@ -96,6 +105,8 @@ class Broker:
             clock,
             self._installed_filters_changed,
         )
+        offsets, clients = OffsetTable(clock), Clients(clock)
+        statistics = BrokerStatistics(clock, config.broker_cluster_name)
         self.state = BrokerState(
             config=config,
             clock=clock,
@@ -104,8 +115,8 @@ class Broker:
             groups=GroupTable(
                 clock, self._groups_changed, auto_create=config.auto_create_subscription_group
             ),
-            offsets=OffsetTable(clock),
-            clients=Clients(clock),
+            offsets=offsets,
+            clients=clients,
             locks=QueueLocks(clock),
             held=HeldPulls(clock, limit=config.held_pulls_max, read=store.lookup.slice_at),
             filters=filters,
@@ -114,19 +125,30 @@ class Broker:
             ),
             filter_server=server,
             delays=delays,
+            transactions=TransactionService(
+                config,
+                store,
+                clock,
+                topics=topics,
+                offsets=offsets,
+                clients=clients,
+                statistics=statistics,
+            ),
+            sequences=ProducerSequences(
+                config.deduplication_window, config.deduplication_entries_max
+            ),
             disk_waits=DiskWaits(store, clock, timeout_ms=config.sync_flush_timeout),
             registration=Registration(config, topics, self._client, tasks, clock),
-            statistics=BrokerStatistics(clock, config.broker_cluster_name),
+            statistics=statistics,
             notify_group=self._notify_group,
             reconfigure=self._reconfigure,
         )
-        self._make_tables()
+        self._make_tables(config.store_path_root_dir.expanduser() / FOLDER)
 
-    def _make_tables(self) -> None:
-        """What goes to disk: `config/*.json`."""
+    def _make_tables(self, folder: Path) -> None:
+        """What is kept beside the messages."""
         state, tasks = self.state, self._tasks
         topics = state.topics
-        folder = self.config.store_path_root_dir.expanduser() / FOLDER
         self._saved_topics = SavedTable(
             folder / "topics.json",
             bodies.TopicConfigSerializeWrapper,
@@ -169,6 +191,14 @@ class Broker:
             lambda: saved_of(state.filter_server.all()),
         )
         self._delay_offsets = DelayOffsets()  # as they were when the log was last on disk
+        self._saved_sequences = SavedTable(
+            folder / "firearrowProducers.json",
+            SavedSequences,
+            tasks,
+            lambda: self._sequences,
+            is_ours=True,
+        )
+        self._sequences = SavedSequences()
 
     @property
     def address(self) -> str:
@@ -199,9 +229,11 @@ class Broker:
         state.store.set_store_host(state.store_host)
         state.store.listen(state.held.wake)
         state.delays.start()
+        state.transactions.start(self._tasks)
         ha_port = config.ha_listen_port or port + 1
         await state.registration.start(_address(host, port), _address(host, ha_port))
         self._save_delays_soon()
+        self._save_sequences_soon()
         self._keep_house()
 
     def _load_tables(self) -> None:
@@ -226,9 +258,21 @@ class Broker:
         if python_filters is not None:
             state.filter_server.load(taken_from(python_filters))
         state.delays.load(self._saved_delays.load())
+        state.transactions.load()
+        self._load_sequences()
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
             table.save_soon()
+
+    def _load_sequences(self) -> None:
+        """Who sent what, as of the last save, and what the log says behind that."""
+        store, recovered = self.state.store, self.state.store.recovered
+        saved, end = self._saved_sequences.load(), store.statistics().end_offset
+        if saved is not None:
+            self.state.sequences.load(saved, end)
+            self.state.sequences.follow(store.scan(max(saved.log_offset, end - FOLLOWED_BYTES_MAX)))
+        elif recovered is not None and not recovered.clean:
+            self.state.sequences.follow(store.scan(recovered.scanned_from))
 
     async def _listen(self) -> Server:
         """Open the port, and two below it the one that old Java clients send to."""
@@ -278,12 +322,14 @@ class Broker:
         state.delays.stop()
         state.held.wake_all()
         await self._let_go()
+        state.transactions.finish()
         await state.store.stop()
         self._save_offsets()
         self._take_filters()
         store = state.store.statistics()
         if store.flushed_offset >= store.end_offset:
             self._take_delays(state.delays.snapshot())
+            self._take_sequences(state.sequences.snapshot(store.end_offset))
         for table in self._tables():
             with contextlib.suppress(OSError):
                 table.save_now()
@@ -307,6 +353,7 @@ class Broker:
             self._saved_delays,
             self._saved_filters,
             self._saved_python_filters,
+            self._saved_sequences,
         )
 
     # --- keeping house ----------------------------------------------------------------------
@@ -324,6 +371,9 @@ class Broker:
         )
         tasks.every(config.flush_delay_offset_interval, self._save_delays_soon, name="save-delays")
         tasks.every(config.flush_filter_data_interval, self._save_filters_soon, name="save-filters")
+        tasks.every(
+            config.flush_delay_offset_interval, self._save_sequences_soon, name="save-sequences"
+        )
 
     def _take_filters(self) -> None:
         self.state.filters.forget_old()
@@ -377,6 +427,25 @@ class Broker:
         self._delay_offsets = taken
         self._saved_delays.changed()
 
+    def _save_sequences_soon(self) -> None:
+        """Save who sent what, once the log is on disk as far as the table covers it."""
+        end = self.state.store.statistics().end_offset
+        if end == self._sequences.log_offset:
+            self._saved_sequences.save_soon()
+            return
+        taken = self.state.sequences.snapshot(end)
+
+        def tell(on_disk: bool) -> None:  # noqa: FBT001
+            if on_disk:
+                self._take_sequences(taken)
+                self._saved_sequences.save_soon()
+
+        self.state.store.when_flushed(end, tell)
+
+    def _take_sequences(self, taken: SavedSequences) -> None:
+        self._sequences = taken
+        self._saved_sequences.changed()
+
     def _drop_silent_clients(self) -> None:
         for channel in self.state.clients.expired(self.config.channel_expired_timeout):
             assert isinstance(channel, Connection)
@@ -391,6 +460,8 @@ class Broker:
 
     def _topic_changed(self, topic: str) -> None:
         self._close_gates()
+        if self.state.topics.get(topic) is None:
+            self.state.sequences.forget_topic(topic)
         self._saved_topics.changed()
         self._saved_topics.save_soon()
         self.state.registration.register_soon(topic)
@@ -447,6 +518,7 @@ class Broker:
         self.config = self.state.config = config
         self.state.store.reconfigure(config)
         self.state.registration.reconfigure(config)
+        self.state.transactions.reconfigure(config)
         self.state.groups.auto_create = config.auto_create_subscription_group
         self._close_gates()
 

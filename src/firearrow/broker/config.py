@@ -53,6 +53,16 @@ class BrokerConfig(StoreConfig):
     filter_memory_bytes: int = setting(256 << 20, least=64 << 20)  # of each of those processes
     filter_batch_millis: int = setting(1_000, least=1, most=10_000)  # for a batch of messages
 
+    transaction_time_out: int = setting(6_000, least=0, remote=True)
+    transaction_check_max: int = setting(15, least=1, remote=True)
+    transaction_check_interval: int = setting(30_000, least=10, remote=True)
+    transaction_op_msg_max_size: int = setting(4_096, least=1, remote=True)
+    transaction_op_batch_interval: int = setting(3_000, least=1, remote=True)
+    open_transactions_max: int = setting(200_000, least=1, remote=True)  # ours
+    # Ours: how many messages of producers that number them are known again, 0 for none.
+    deduplication_window: int = setting(1_024, least=1)  # of one producer in one topic
+    deduplication_entries_max: int = setting(200_000, least=0)  # of all
+
     long_polling_enable: bool = setting(default=True, remote=True)
     short_polling_time_mills: int = setting(1_000, least=1, remote=True)
     lite_pull_message_enable: bool = setting(default=True, remote=True)

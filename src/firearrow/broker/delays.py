@@ -210,7 +210,9 @@ def delivered_since(records: Iterable[ScannedRecord]) -> dict[int, int]:
     """How many messages of each level were delivered, judging by the records themselves."""
     found: dict[int, int] = {}
     for record in records:
-        if record.topic == SCHEDULE_TOPIC or "REAL_TOPIC\x01" not in record.properties:
+        if record.topic in {SCHEDULE_TOPIC, HALF_TOPIC}:
+            continue  # it waits
+        if "REAL_TOPIC\x01" not in record.properties:
             continue
         level = property_of(record.properties, DELAY)
         if level is not None and level.isdecimal() and property_of(record.properties, REAL_TOPIC):

@@ -12,8 +12,10 @@ from firearrow.broker.processors.membership import MembershipProcessor
 from firearrow.broker.processors.offsets import OffsetsProcessor
 from firearrow.broker.processors.progress import ProgressProcessor
 from firearrow.broker.processors.queries import QueryProcessor
+from firearrow.broker.processors.reply import ReplyProcessor
 from firearrow.broker.processors.retry import RetryProcessor
 from firearrow.broker.processors.topics_admin import TopicAdmin
+from firearrow.broker.processors.transaction import TransactionProcessor
 from firearrow.wire.codes import RequestCode
 
 if TYPE_CHECKING:
@@ -35,11 +37,15 @@ def requests_of_clients(
 ) -> dict[int, Handler]:
     retry = RetryProcessor(state)
     members, offsets = MembershipProcessor(state), OffsetsProcessor(state)
+    transactions, replies = TransactionProcessor(state), ReplyProcessor(state, send)
     return {
         # Producing
         RequestCode.SEND_MESSAGE: send.handle_send,
         RequestCode.SEND_MESSAGE_V2: send.handle_send,
         RequestCode.SEND_BATCH_MESSAGE: send.handle_send,
+        RequestCode.END_TRANSACTION: transactions.handle_end,
+        RequestCode.SEND_REPLY_MESSAGE: replies.handle_reply,
+        RequestCode.SEND_REPLY_MESSAGE_V2: replies.handle_reply,
         # Consuming
         RequestCode.PULL_MESSAGE: pull.handle_pull,
         RequestCode.LITE_PULL_MESSAGE: pull.handle_pull,
@@ -66,6 +72,7 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
     queries, topics, groups = QueryProcessor(state), TopicAdmin(state), GroupAdmin(state)
     progress, consumers, broker = ProgressProcessor(state), ConsumerAdmin(state), BrokerAdmin(state)
     filters = FilterAdmin(state)
+    transactions = TransactionProcessor(state)
     return {
         # Queries
         RequestCode.QUERY_MESSAGE: queries.handle_by_key,
@@ -101,6 +108,9 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
         RequestCode.CLONE_GROUP_OFFSET: progress.handle_clone,
         RequestCode.GET_ALL_CONSUMER_OFFSET: progress.handle_all_offsets,
         RequestCode.GET_ALL_DELAY_OFFSET: progress.handle_all_delays,
+        # Transactions
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.handle_resume,
+        RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS: transactions.handle_open,
         # Live consumers
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: consumers.handle_reset,
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: consumers.handle_status,

@@ -40,7 +40,7 @@ TIME_RANGES: Final = {  # upper ends in ms, as RocketMQ divides them
 def runtime_info(state: BrokerState) -> dict[str, str]:
     state.statistics.collect()
     table: dict[str, str] = {}
-    for part in (_identity, _store, _traffic, _put_times, _lanes, _delays, _divergent):
+    for part in (_identity, _store, _traffic, _put_times, _lanes, _delays, _open, _divergent):
         table |= part(state)
     return table
 
@@ -145,6 +145,21 @@ def _delays(state: BrokerState) -> dict[str, str]:
         most = state.store.lookup.max_offset(SCHEDULE_TOPIC, level - 1)
         if most > 0:
             table[f"scheduleMessageOffset_{level}"] = f"{state.delays.offset(level)},{most}"
+    return table
+
+
+def _open(state: BrokerState) -> dict[str, str]:
+    """Ours: half messages that wait for their end, and how long the oldest has been waiting."""
+    halves = list(state.transactions.halves)
+    born_ms = min((half.born_ms for half in halves), default=state.clock.now_ms())
+    table = {
+        "openTransactions": str(len(halves)),
+        "openTransactionAgeMax": str(max(0, state.clock.now_ms() - born_ms)),
+        "transactionChecks": str(state.transactions.asked),
+        "parkedTransactions": str(state.transactions.parked),
+    }
+    for topic, count in sorted(state.transactions.halves.by_topic.items()):
+        table[f"openTransactions_{topic}"] = str(count)
     return table
 
 

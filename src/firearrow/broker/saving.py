@@ -9,6 +9,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+import msgspec
+
 from firearrow.base.errors import FirearrowError
 from firearrow.store.config_files import ConfigFile
 from firearrow.wire import java_json
@@ -28,13 +30,26 @@ class SavedTable(Generic[T]):
     """Writes what `snapshot` returns, in a thread; changes during a write cause one more."""
 
     def __init__(
-        self, path: Path, kind: type[T], tasks: Service, snapshot: Callable[[], T]
+        self,
+        path: Path,
+        kind: type[T],
+        tasks: Service,
+        snapshot: Callable[[], T],
+        *,
+        is_ours: bool = False,
     ) -> None:
-        self._file: ConfigFile[T] = ConfigFile(
-            path,
-            encode=lambda value: java_json.encode(value, bare_int_keys=True),
-            decode=lambda raw: _decode(raw, kind),
-        )
+        if is_ours:  # plain JSON, and quick: nobody else reads it
+            self._file: ConfigFile[T] = ConfigFile(
+                path,
+                encode=msgspec.json.encode,
+                decode=lambda raw: msgspec.json.decode(raw, type=kind),
+            )
+        else:
+            self._file = ConfigFile(
+                path,
+                encode=lambda value: java_json.encode(value, bare_int_keys=True),
+                decode=lambda raw: _decode(raw, kind),
+            )
         self._name = path.name
         self._tasks = tasks
         self._snapshot = snapshot

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from firearrow.broker.group_table import GroupTable
     from firearrow.broker.held_pulls import HeldPulls
     from firearrow.broker.offset_table import OffsetTable
+    from firearrow.broker.producer_sequences import ProducerSequences
     from firearrow.broker.queue_locks import QueueLocks
     from firearrow.broker.registration import Registration
     from firearrow.broker.statistics import BrokerStatistics
     from firearrow.broker.topic_table import TopicTable
+    from firearrow.broker.transactions import TransactionService
     from firearrow.filters.server import FilterServer
     from firearrow.store.store import MessageStore
 
@@ -44,6 +46,8 @@ class BrokerState:
     filtering: Filtering
     filter_server: FilterServer
     delays: DelayService
+    transactions: TransactionService
+    sequences: ProducerSequences
     disk_waits: DiskWaits
     registration: Registration
     statistics: BrokerStatistics

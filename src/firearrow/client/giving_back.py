@@ -55,7 +55,7 @@ class GivingBack:
         state = self._state
         copy = Message(state.retry_topic, message.body, flag=message.flag)
         copy.properties = dict(message.properties)
-        for name in (names.TRANSACTION_PREPARED_PROPERTY, names.UNIQ_KEY):
+        for name in (names.TRAN_MSG, names.UNIQ_KEY):
             copy.properties.pop(name, None)
         properties = copy.properties
         properties.setdefault(names.ORIGIN_MESSAGE_ID, message.msg_id)

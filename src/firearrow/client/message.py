@@ -27,7 +27,7 @@ _RESERVED: Final = frozenset(
         names.REAL_QUEUE_ID,
         names.RETRY_TOPIC,
         names.UNIQ_KEY,
-        names.TRANSACTION_PREPARED_PROPERTY,
+        names.TRAN_MSG,
         names.PRODUCER_GROUP,
         names.TIMER_DELIVER_MS,
         names.TIMER_DELAY_MS,

@@ -201,7 +201,7 @@ class Tracer:
 
 def _type_of(message: Message) -> TracedMessageType:
     properties = message.properties
-    if properties.get(names.TRANSACTION_PREPARED_PROPERTY) == "true":
+    if properties.get(names.TRAN_MSG) == "true":
         return TracedMessageType.TRANSACTION_HALF
     if names.DELAY in properties or "__STARTDELIVERTIME" in properties:
         return TracedMessageType.DELAY

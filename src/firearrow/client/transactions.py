@@ -97,7 +97,7 @@ class TransactionProducer(Producer):
         if not callable(local):
             raise ConsumerMisuse("send_in_transaction needs a function for the local transaction")
         message.properties.pop(names.DELAY, None)
-        message.properties[names.TRANSACTION_PREPARED_PROPERTY] = "true"
+        message.properties[names.TRAN_MSG] = "true"
         message.properties[names.PRODUCER_GROUP] = self._group_on_wire
         timeout_ms = timeout_ms or self.timeout_ms
         deadline_ms = self._clock.elapsed_ms() + timeout_ms

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import ipaddress
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 # --- properties -----------------------------------------------------------------------------
 KEYS: Final = "KEYS"
@@ -24,10 +27,12 @@ RETRY_TOPIC: Final = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
 RECONSUME_TIME: Final = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
-TRANSACTION_PREPARED_PROPERTY: Final = "TRAN_MSG"
-PRODUCER_GROUP: Final = "PGROUP"
+TRAN_MSG: Final = "TRAN_MSG"  # "true": a half message
+PRODUCER_GROUP: Final = "PGROUP"  # whom to ask about it
 TRANSACTION_ID: Final = "__transactionId__"
-CHECK_IMMUNITY_TIME: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"  # how often its producer was asked
+CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"  # how long it must not be asked
+PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"  # of the copy that was sent
 SHARDING_KEY: Final = "__SHARDINGKEY"
 INSTANCE_ID: Final = "INSTANCE_ID"
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
@@ -71,3 +76,8 @@ def split_host(text: str) -> tuple[bytes, int]:
     host, _, port = text.rpartition("/")[2].rpartition(":")
     ip = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
     return ip.packed, int(port)
+
+
+def properties_bytes(properties: Mapping[str, str]) -> bytes:
+    """A property string as records hold it; what came off the wire is taken as it is."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()

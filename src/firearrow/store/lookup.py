@@ -9,6 +9,8 @@ from firearrow.hot import decode_record
 from firearrow.store.rules import index_keys
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from firearrow.hot import Record
     from firearrow.store.commit_log import CommitLog
     from firearrow.store.consume_queue import ConsumeQueues
@@ -36,6 +38,15 @@ class Lookup:
         except RecordError:
             return None
         return record if record.physical_offset == physical_offset else None
+
+    def run_of(self, physical_offset: int, count: int) -> Iterator[int]:
+        """Offsets of so many records that lie back to back, as those of a batch do."""
+        for _ in range(count):
+            record = self.record_at(physical_offset)
+            if record is None:
+                return
+            yield physical_offset
+            physical_offset += record.size
 
     def raw_at(self, physical_offset: int) -> bytes | None:
         """The same, as it lies in the log."""

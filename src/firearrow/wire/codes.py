@@ -13,7 +13,7 @@ from firearrow.hot.layout import VERSION
 
 
 class RequestCode(IntEnum):
-    """Every request of RocketMQ 5.3."""
+    """Every request of RocketMQ 5.3, and a few of our own at the end."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -177,6 +177,9 @@ class RequestCode(IntEnum):
     INSTALL_FILTER = 30001
     REMOVE_FILTER = 30002
     LIST_FILTERS = 30003
+
+    # Ours. They fit a binary header, and Apache's brokers answer them with code 3.
+    FIREARROW_GET_OPEN_TRANSACTIONS = 7101
 
 
 class Flag(IntFlag):

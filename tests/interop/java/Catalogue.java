@@ -36,6 +36,11 @@ final class Catalogue {
         SCENARIOS.put("sql-pull", Filtering::pull);
         SCENARIOS.put("sql-wrong", Filtering::wrong);
         SCENARIOS.put("sql-refused", Filtering::refused);
+        SCENARIOS.put("transactions", Transacting::transactions);
+        SCENARIOS.put("transactions-begin", Transacting::begin);
+        SCENARIOS.put("transactions-end", Transacting::end);
+        SCENARIOS.put("request-by-callback", Transacting::requestByCallback);
+        SCENARIOS.put("request-and-wait", Transacting::requestAndWait);
         SCENARIOS.put("send-through-kills", Enduring::send);
         SCENARIOS.put("find-acknowledged", Enduring::find);
     }

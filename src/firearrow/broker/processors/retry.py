@@ -9,11 +9,10 @@ from firearrow.broker.processors.send import (
     DLQ_QUEUES,
     VERSION_3_4_9,
     park_if_delayed,
-    properties_bytes,
 )
 from firearrow.hot import StoreMessage, decode_properties, offset_message_id
 from firearrow.model.errors import NoPermission, ServerFailed, SubscriptionGroupNotFound
-from firearrow.model.message import DELAY
+from firearrow.model.message import DELAY, properties_bytes
 from firearrow.model.topic import Perm, dlq_topic, retry_topic
 from firearrow.wire import headers
 from firearrow.wire.codes import Flag

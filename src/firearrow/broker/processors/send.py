@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from firearrow.broker.express import ExpressLane, born_host_of
+from firearrow.broker.producer_sequences import PRODUCER, Stored
 from firearrow.hot import StoreMessage, decode_properties, encode_unique_key, offset_message_id
 from firearrow.model.errors import (
     BrokerError,
@@ -22,13 +23,18 @@ from firearrow.model.errors import (
 from firearrow.model.message import (
     DELAY,
     FLAG_TRANSACTION,
+    PRODUCER_GROUP,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    TRAN_MSG,
+    TRANSACTION_ID,
     UNIQ_KEY,
     WAIT,
+    properties_bytes,
 )
 from firearrow.model.topic import (
     AUTO_CREATE_TOPIC,
+    HALF_TOPIC,
     NO_SEND_TOPICS,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
@@ -44,13 +50,14 @@ from firearrow.wire.codes import Flag, RequestCode
 from firearrow.wire.command import Command, reply_to
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
+    from collections.abc import Awaitable, Mapping
 
+    from firearrow.broker.producer_sequences import SequenceKey
     from firearrow.broker.state import BrokerState
     from firearrow.net.connection import Connection
 
-TRAN_MSG: Final = "TRAN_MSG"
 TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+DUPLICATE: Final = "FA_DUPLICATE"  # in an answer: the message was there already
 VERSION_3_4_9: Final = 121  # from here on a client's own retry limit counts
 DLQ_QUEUES: Final = 1
 
@@ -96,19 +103,19 @@ class SendProcessor:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         config = state.config
-        self._reply_extra = {
+        self.reply_extra = {
             "MSG_REGION": config.region_id,
             "TRACE_ON": "true" if config.trace_on else "false",
         }
         # What every message gets, for tools, traces and replies to requests.
-        self._added = {**self._reply_extra, "CLUSTER": config.broker_cluster_name}
+        self._added = {**self.reply_extra, "CLUSTER": config.broker_cluster_name}
         self._counter = 0
         self.express = ExpressLane(
             state.store,
             state.statistics,
             state.disk_waits,
             added=self._added,
-            reply=self._reply_extra,
+            reply=self.reply_extra,
         )
 
     def handle_send(
@@ -118,17 +125,34 @@ class SendProcessor:
         try:
             return self._send(command, connection)
         except BrokerError as error:
-            return self._refused(command, error)
+            return self.refused(command, error)
 
-    def _refused(self, command: Command, error: BrokerError) -> Command:
+    def refused(self, command: Command, error: BrokerError) -> Command:
         self._state.statistics.put_failures += 1
         reply = reply_to(command, error.code, remark=str(error))
-        reply.ext = dict(self._reply_extra)
+        reply.ext = dict(self.reply_extra)
         return reply
 
     def _send(
         self, command: Command, connection: Connection
     ) -> Command | Awaitable[Command | None] | None:
+        sent, topic = self.accept(command, connection)
+        key = None
+        if PRODUCER in sent.properties:
+            key = self._state.sequences.key_of(
+                sent.asked.topic, sent.properties, sent.asked.reconsume_times
+            )
+            if key is not None and (known := self._state.sequences.find(key)) is not None:
+                return self._stored_before(sent, known)
+        messages = self._batch(sent) if sent.asked.batch else [self._single(sent)]
+        reply = self._store(sent, messages, key)
+        if messages[0].topic == HALF_TOPIC:
+            self._state.transactions.prepared(messages[0], sent.properties)
+        self.express.open_gate(topic, messages[0])
+        return reply
+
+    def accept(self, command: Command, connection: Connection) -> tuple[Sent, TopicConfig]:
+        """Check where a message goes, before anybody looks at what it is."""
         asked = parse_send(command)
         known = self._state.topics.get(asked.topic)
         topic = self._topic_for(asked, connection, known)
@@ -142,11 +166,8 @@ class SendProcessor:
             queue_id = random.randrange(max(1, topic.write_queue_nums))
         properties = decode_properties(asked.properties or "")
         properties.pop("POP_CK", None)
-        sent = Sent(command, connection, asked, queue_id, properties, is_first=known is None)
-        messages = self._batch(sent) if asked.batch else [self._single(sent)]
-        reply = self._store(sent, messages)
-        self.express.open_gate(topic, messages[0])
-        return reply
+        first = known is None
+        return Sent(command, connection, asked, queue_id, properties, is_first=first), topic
 
     # --- the topic --------------------------------------------------------------------------
 
@@ -183,10 +204,6 @@ class SendProcessor:
 
     def _single(self, sent: Sent) -> StoreMessage:
         properties, topic, queue_id = sent.properties, sent.asked.topic, sent.queue_id
-        if properties.get(TRAN_MSG, "").lower() == "true":
-            raise NoPermission(
-                f"broker {self._state.config.broker_name} does not take transactional messages"
-            )
         if not sent.command.body:
             raise MessageIllegal("the message has no body")
         if not properties.get(UNIQ_KEY):
@@ -194,11 +211,32 @@ class SendProcessor:
         properties.update(self._added)
         if is_retry_topic(topic):
             topic, queue_id = self._retried(sent)
-        if any(name in properties for name in TIMER_PROPERTIES) and not properties.get(DELAY):
+        if is_half(properties, sent.asked.reconsume_times):
+            topic, queue_id = self._prepare(topic, queue_id, properties)
+        elif any(name in properties for name in TIMER_PROPERTIES) and not properties.get(DELAY):
             raise ServerFailed("messages with a delivery time of their own are not enabled here")
         topic, queue_id = park_if_delayed(self._state, topic, queue_id, properties)
         stored = properties_bytes(properties)
         return sent.message(topic, queue_id, sent.command.body, stored, sent.asked.flag)
+
+    def _prepare(self, topic: str, queue_id: int, properties: dict[str, str]) -> tuple[str, int]:
+        """Where a half message waits for its end; its own place goes into its properties."""
+        config = self._state.config
+        if config.reject_transaction_message:
+            raise NoPermission(
+                f"broker {config.broker_name} does not take transactional messages "
+                "(rejectTransactionMessage)"
+            )
+        if not properties.get(PRODUCER_GROUP):
+            raise MessageIllegal("a transactional message without PGROUP: nobody could be asked")
+        if any(name in properties for name in TIMER_PROPERTIES):
+            raise MessageIllegal("a message cannot be both transactional and timed")
+        self._state.transactions.refuse_if_full()
+        properties.pop(DELAY, None)  # as RocketMQ's own producers do
+        properties[TRANSACTION_ID] = properties[UNIQ_KEY]
+        properties[REAL_TOPIC] = topic
+        properties[REAL_QUEUE_ID] = str(queue_id)
+        return HALF_TOPIC, 0
 
     def _retried(self, sent: Sent) -> tuple[str, int]:
         """A consumer sent a message back as an ordinary one: retry it once more, or give it up."""
@@ -249,19 +287,43 @@ class SendProcessor:
 
     # --- storing and answering --------------------------------------------------------------
 
-    def _store(
-        self, sent: Sent, messages: list[StoreMessage]
-    ) -> Command | Awaitable[Command | None] | None:
-        store, connection = self._state.store, sent.connection
-        end = store.put(messages[0]) if len(messages) == 1 else store.put_batch(messages)
-        self._count(sent.asked.topic, messages)
+    def _stored_before(self, sent: Sent, known: Stored) -> Command | None:
+        """A producer sends again what it had no answer to: the answer of the first time."""
+        self._state.statistics.add("DUPLICATE_PUT_NUMS", sent.asked.topic)
         if sent.command.flag & Flag.ONEWAY:
             return None
-        reply = self._stored(sent, messages)
-        waits = store.waits_for_disk and sent.properties.get(WAIT, "").lower() != "false"
+        offsets = list(self._state.store.lookup.run_of(known.physical_offset, known.messages))
+        reply = self._stored(sent, offsets or [known.physical_offset], known.queue_offset)
+        reply.ext |= {"queueId": str(known.queue_id), DUPLICATE: "true"}
+        return self._when_on_disk(sent, reply, known.end_offset)
+
+    def _store(
+        self, sent: Sent, messages: list[StoreMessage], key: SequenceKey | None
+    ) -> Command | Awaitable[Command | None] | None:
+        store = self._state.store
+        end = store.put(messages[0]) if len(messages) == 1 else store.put_batch(messages)
+        self.count(sent.asked.topic, messages)
+        if key is not None:
+            first = messages[0]
+            stored = Stored(
+                first.physical_offset, end, sent.queue_id, first.queue_offset, len(messages)
+            )
+            self._state.sequences.remember(key, stored)
+        if sent.command.flag & Flag.ONEWAY:
+            return None
+        offsets = [message.physical_offset for message in messages]
+        reply = self._stored(sent, offsets, messages[0].queue_offset)
         if sent.is_first:
-            return self._after_registration(reply, end if waits else 0)
-        if not waits:
+            return self._after_registration(reply, end if self._waits(sent) else 0)
+        return self._when_on_disk(sent, reply, end)
+
+    def _waits(self, sent: Sent) -> bool:
+        """Whether a producer hears of its message only when it is on disk."""
+        return self._state.store.waits_for_disk and sent.properties.get(WAIT, "").lower() != "false"
+
+    def _when_on_disk(self, sent: Sent, reply: Command, end: int) -> Command | None:
+        connection = sent.connection
+        if not self._waits(sent):
             return reply
         connection.begin()
 
@@ -280,21 +342,21 @@ class SendProcessor:
         await self._state.store.wait_flushed(end)
         return reply
 
-    def _stored(self, sent: Sent, messages: list[StoreMessage]) -> Command:
+    def _stored(self, sent: Sent, offsets: list[int], queue_offset: int) -> Command:
         host = self._state.store_host
         ip, port = host[:-4], int.from_bytes(host[-4:], "big")
         reply = reply_to(sent.command)
         reply.ext = {
-            **self._reply_extra,
-            "msgId": ",".join(offset_message_id(ip, port, m.physical_offset) for m in messages),
+            **self.reply_extra,
+            "msgId": ",".join(offset_message_id(ip, port, offset) for offset in offsets),
             "queueId": str(sent.queue_id),
-            "queueOffset": str(messages[0].queue_offset),
+            "queueOffset": str(queue_offset),
         }
         if sent.properties.get(UNIQ_KEY):
             reply.ext["transactionId"] = sent.properties[UNIQ_KEY]
         return reply
 
-    def _count(self, topic: str, messages: list[StoreMessage]) -> None:
+    def count(self, topic: str, messages: list[StoreMessage]) -> None:
         statistics = self._state.statistics
         statistics.puts.count += len(messages)
         size = sum(message.size for message in messages)
@@ -326,14 +388,16 @@ def park_if_delayed(
     return SCHEDULE_TOPIC, level - 1
 
 
+def is_half(properties: Mapping[str, str], reconsume_times: int) -> bool:
+    """Whether a message begins a transaction: one that was consumed and comes back does not."""
+    if properties.get(TRAN_MSG, "").lower() != "true":
+        return False
+    return reconsume_times <= 0 or _number(properties.get(DELAY, "")) <= 0
+
+
 def _number(text: str) -> int:
     """A small number that a client wrote; 0 if it is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-
-
-def properties_bytes(properties: dict[str, str]) -> bytes:
-    """A property string as records hold it."""
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items()).encode()
 
 
 def with_end(properties: bytes) -> bytes:

@@ -127,6 +127,8 @@ cdef inline bint _special(const uint8_t* name, int size) noexcept nogil:
         return memcmp(name, b"POP_CK", 6) == 0
     if size == 8:
         return memcmp(name, b"TRAN_MSG", 8) == 0
+    if size == 11:
+        return memcmp(name, b"FA_PRODUCER", 11) == 0
     if size >= 9 and memcmp(name, b"INNER_", 6) == 0:
         return (size == 9 and memcmp(name, b"INNER_NUM", 9) == 0) or (
             size == 20 and memcmp(name, b"INNER_MULTI_DISPATCH", 20) == 0)

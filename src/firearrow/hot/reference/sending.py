@@ -52,6 +52,7 @@ SPECIAL_PROPERTIES: Final = frozenset(
         "TIMER_DEL_UNIQKEY",
         "INNER_NUM",
         "INNER_MULTI_DISPATCH",
+        "FA_PRODUCER",
     }
 )
 _INT32: Final = range(-(1 << 31), 1 << 31)

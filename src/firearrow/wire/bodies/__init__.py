@@ -24,6 +24,8 @@ from firearrow.wire.bodies.broker_admin import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
+    OpenTransaction,
+    OpenTransactions,
     TimerCheckpoint,
     TimerMetric,
     TimerMetrics,
@@ -147,6 +149,8 @@ __all__ = [
     "MessageQueueAssignment",
     "MessageRequestModes",
     "OffsetWrapper",
+    "OpenTransaction",
+    "OpenTransactions",
     "PolicyEntryInfo",
     "PolicyInfo",
     "PopProcessQueueInfo",
@@ -206,6 +210,7 @@ REQUEST_BODIES: Final[dict[RequestCode, Any]] = {
     RequestCode.AUTH_CREATE_ACL: AclInfo,
     RequestCode.AUTH_UPDATE_ACL: AclInfo,
     RequestCode.BATCH_ACK_MESSAGE: BatchAckBody,
+    RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS: OpenTransactions,
 }
 
 RESPONSE_BODIES: Final[dict[RequestCode, Any]] = {

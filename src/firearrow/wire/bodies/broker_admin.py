@@ -64,6 +64,25 @@ class TimerMetrics(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timing_count: dict[str, TimerMetric] = {}
 
 
+class OpenTransaction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Ours: a half message that waits for its end."""
+
+    topic: str  # where it will go
+    producer_group: str
+    transaction_id: str  # its unique key
+    offset_msg_id: str  # of its newest copy
+    queue_offset: int  # the same, in the half queue
+    born_timestamp: int
+    store_timestamp: int
+    age: int  # ms since it was born
+    checks: int  # how often its producers were asked
+
+
+class OpenTransactions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    total: int = 0  # that there are, listed or not
+    transactions: tuple[OpenTransaction, ...] = ()
+
+
 class TimerCheckpoint(NamedTuple):
     """Where the timer stands, for a slave: seven 8-byte integers, not JSON."""
 

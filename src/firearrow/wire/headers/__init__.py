@@ -139,6 +139,7 @@ from firearrow.wire.headers.transaction import (
     TRANSACTION_UNKNOWN,
     CheckTransactionStateRequest,
     EndTransactionRequest,
+    GetOpenTransactionsRequest,
     ResumeCheckHalfMessageRequest,
 )
 
@@ -192,6 +193,7 @@ __all__ = [
     "GetMaxOffsetRequest",
     "GetMinOffsetReply",
     "GetMinOffsetRequest",
+    "GetOpenTransactionsRequest",
     "GetProducerConnectionListRequest",
     "GetRouteInfoRequest",
     "GetSubscriptionGroupConfigRequest",
@@ -307,6 +309,7 @@ REQUEST_HEADERS: Final[dict[RequestCode, type[Header]]] = {
     RequestCode.END_TRANSACTION: EndTransactionRequest,
     RequestCode.CHECK_TRANSACTION_STATE: CheckTransactionStateRequest,
     RequestCode.RESUME_CHECK_HALF_MESSAGE: ResumeCheckHalfMessageRequest,
+    RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS: GetOpenTransactionsRequest,
     RequestCode.QUERY_MESSAGE: QueryMessageRequest,
     RequestCode.VIEW_MESSAGE_BY_ID: ViewMessageRequest,
     RequestCode.QUERY_CONSUME_QUEUE: QueryConsumeQueueRequest,

@@ -35,6 +35,14 @@ class CheckTransactionStateRequest(Header, frozen=True, kw_only=True):
     broker_name: str | None = field(name="bname", default=None)
 
 
+class GetOpenTransactionsRequest(Header, frozen=True, kw_only=True):
+    """Ours: which half messages wait for their end."""
+
+    topic: str | None = None  # where they will go; else all
+    from_offset: Int64 = 0  # of the half queue: to go on behind the last of a full answer
+    max_num: Int32 = 100
+
+
 class ResumeCheckHalfMessageRequest(Header, frozen=True, kw_only=True):
     topic: str | None = None
     msg_id: str | None = None
