@@ -16,11 +16,13 @@ from firearrow.broker.disk_waits import DiskWaits
 from firearrow.broker.express import both_lanes
 from firearrow.broker.group_table import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
+from firearrow.broker.lanes import Lanes
 from firearrow.broker.offset_table import OffsetTable
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.queue_locks import QueueLocks
 from firearrow.broker.registration import Registration
+from firearrow.broker.request_modes import RequestModes
 from firearrow.broker.request_table import request_table
 from firearrow.broker.saving import SavedTable
 from firearrow.broker.state import BrokerState
@@ -77,6 +79,7 @@ class Broker:
         store = MessageStore(config, clock)
         topics = TopicTable(clock, self._topic_changed)
         delays = DelayService(config, store, topics, clock)
+        lanes = Lanes(config)
         self.state = BrokerState(
             config=config,
             clock=clock,
@@ -88,16 +91,33 @@ class Broker:
             offsets=OffsetTable(clock),
             clients=Clients(clock),
             locks=QueueLocks(clock),
-            held=HeldPulls(clock, limit=config.held_pulls_max),
+            held=HeldPulls(
+                clock,
+                limit=config.held_pulls_max,
+                limit_of_channel=config.held_pulls_of_connection_max,
+            ),
+            lanes=lanes,
+            request_modes=RequestModes(self._modes_changed),
             delays=delays,
-            disk_waits=DiskWaits(store, clock, timeout_ms=config.sync_flush_timeout),
+            disk_waits=DiskWaits(
+                store,
+                clock,
+                lanes.send,
+                timeout_ms=config.sync_flush_timeout,
+                busy_ms=config.os_page_cache_busy_time_out_mills,
+            ),
             registration=Registration(config, topics, self._client, tasks, clock),
             statistics=BrokerStatistics(clock, config.broker_cluster_name),
             notify_group=self._notify_group,
             reconfigure=self._reconfigure,
         )
-        folder = config.store_path_root_dir.expanduser() / FOLDER
-        state = self.state
+        self._make_tables(config.store_path_root_dir.expanduser() / FOLDER)
+        self._delay_offsets = DelayOffsets()  # as they were when the log was last on disk
+
+    def _make_tables(self, folder: Path) -> None:
+        """Everything that is kept in `config/*.json`."""
+        state, tasks = self.state, self._tasks
+        topics = state.topics
         self._saved_topics = SavedTable(
             folder / "topics.json",
             bodies.TopicConfigSerializeWrapper,
@@ -124,13 +144,18 @@ class Broker:
                 data_version=state.offsets.version, offset_table=state.offsets.snapshot()
             ),
         )
+        self._saved_modes = SavedTable(
+            folder / "messageRequestMode.json",
+            bodies.MessageRequestModes,
+            tasks,
+            lambda: bodies.MessageRequestModes(message_request_mode_map=state.request_modes.table),
+        )
         self._saved_delays = SavedTable(
             folder / "delayOffset.json",
             DelayOffsets,
             tasks,
             lambda: self._delay_offsets,
         )
-        self._delay_offsets = DelayOffsets()  # as they were when the log was last on disk
 
     @property
     def address(self) -> str:
@@ -182,6 +207,9 @@ class Broker:
         if offsets is not None:
             state.offsets.load(offsets.offset_table, offsets.data_version)
         state.delays.load(self._saved_delays.load())
+        modes = self._saved_modes.load()
+        if modes is not None:
+            state.request_modes.load(modes)
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
             table.save_soon()
@@ -192,7 +220,13 @@ class Broker:
         self.express = send.express
         pull = PullProcessor(self.state)
         self.pull_lane = pull.lane
-        router = Router(request_table(self.state, send, pull), self._tasks)
+        lanes = self.state.lanes
+        router = Router(
+            request_table(self.state, send, pull),
+            self._tasks,
+            lanes=lanes.by_code(),
+            default_lane=lanes.admin,
+        )
         server = self._make_server(self.config.listen_port, router)
         await server.start()
         self._servers.append(server)
@@ -254,7 +288,8 @@ class Broker:
         await self._client.close()
 
     def _tables(self) -> Iterable[SavedTable[Any]]:
-        return self._saved_topics, self._saved_groups, self._saved_offsets, self._saved_delays
+        yield from (self._saved_topics, self._saved_groups, self._saved_modes)
+        yield from (self._saved_offsets, self._saved_delays)
 
     # --- keeping house ----------------------------------------------------------------------
 
@@ -293,6 +328,7 @@ class Broker:
         self._saved_offsets.save_soon()
         self._saved_topics.save_soon()
         self._saved_groups.save_soon()
+        self._saved_modes.save_soon()
 
     def _save_delays_soon(self) -> None:
         """Save how far delayed messages are, once the log is on disk as far."""
@@ -337,6 +373,10 @@ class Broker:
         self._saved_groups.changed()
         self._saved_groups.save_soon()
 
+    def _modes_changed(self) -> None:
+        self._saved_modes.changed()
+        self._saved_modes.save_soon()
+
     # --- clients ----------------------------------------------------------------------------
 
     def _channel_closed(self, connection: Connection) -> None:
@@ -377,6 +417,10 @@ class Broker:
         self.config = self.state.config = config
         self.state.store.reconfigure(config)
         self.state.registration.reconfigure(config)
+        self.state.disk_waits.reconfigure(
+            timeout_ms=config.sync_flush_timeout,
+            busy_ms=config.os_page_cache_busy_time_out_mills,
+        )
         self.state.groups.auto_create = config.auto_create_subscription_group
         self._close_gates()
 

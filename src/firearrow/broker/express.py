@@ -72,7 +72,7 @@ class ExpressLane:
     def serve(self, connection: Connection, data: bytes) -> int:
         """Store ordinary messages from the front of a read; returns how many bytes they took."""
         store = self._store
-        if not self._gates or store.refusal:
+        if not self._gates or store.refusal or (self._waits and self._disk_waits.refusal()):
             return 0
         served = self._path.serve(data, FRAME_BYTES_MAX, born_host_of(connection), store.now_ms())
         if not served.messages:
@@ -91,7 +91,7 @@ class ExpressLane:
             connection.send_raw(served.replies if on_disk else late(served.replies))
             connection.finish()
 
-        self._disk_waits.answer_when_stored(served.end_offset, tell)
+        self._disk_waits.answer_when_stored(served.end_offset, tell, served.messages)
         return served.used
 
     def count(self) -> None:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from firearrow.broker.disk_waits import DiskWaits
     from firearrow.broker.group_table import GroupTable
     from firearrow.broker.held_pulls import HeldPulls
+    from firearrow.broker.lanes import Lanes
     from firearrow.broker.offset_table import OffsetTable
     from firearrow.broker.queue_locks import QueueLocks
     from firearrow.broker.registration import Registration
+    from firearrow.broker.request_modes import RequestModes
     from firearrow.broker.statistics import BrokerStatistics
     from firearrow.broker.topic_table import TopicTable
     from firearrow.store.store import MessageStore
@@ -37,6 +39,8 @@ class BrokerState:
     clients: Clients
     locks: QueueLocks
     held: HeldPulls
+    request_modes: RequestModes
+    lanes: Lanes
     delays: DelayService
     disk_waits: DiskWaits
     registration: Registration

@@ -347,6 +347,10 @@ class MessageStore:
         """Whether what is put counts as stored only when it is on disk."""
         return self._sync
 
+    def syncing_ms(self) -> int:
+        """For how long the disk has been at the current sync of the log; 0 if there is none."""
+        return self._flusher.syncing_ms()
+
     async def wait_flushed(self, offset: int) -> None:
         """Return when the log is on disk up to `offset`."""
         await self._flusher.wait_flushed(offset)

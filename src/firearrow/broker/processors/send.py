@@ -17,6 +17,7 @@ from firearrow.model.errors import (
     ResponseCode,
     ServerFailed,
     SubscriptionGroupNotFound,
+    SystemBusy,
     TopicNotFound,
 )
 from firearrow.model.message import (
@@ -130,6 +131,8 @@ class SendProcessor:
         self, command: Command, connection: Connection
     ) -> Command | Awaitable[Command | None] | None:
         asked = parse_send(command)
+        if self._state.store.waits_for_disk and (reason := self._state.disk_waits.refusal()):
+            raise SystemBusy(reason)
         known = self._state.topics.get(asked.topic)
         topic = self._topic_for(asked, connection, known)
         queue_id = asked.queue_id
@@ -157,7 +160,8 @@ class SendProcessor:
         topic: TopicConfig | None,
     ) -> TopicConfig:
         state = self._state
-        if not state.config.broker_permission & Perm.WRITE and (topic is None or topic.order):
+        # Elsewhere the name servers say it: producers are told of no queue here.
+        if not state.config.broker_permission & Perm.WRITE and topic is not None and topic.order:
             raise NoPermission(f"broker {state.config.broker_name} does not take messages")
         if topic is None and (reason := check_topic_name(asked.topic)) is not None:
             raise InvalidParameter(reason)

@@ -99,6 +99,7 @@ from firearrow.wire.headers.pop import (
     PopMessageRequest,
 )
 from firearrow.wire.headers.pull import (
+    Forbidden,
     PullFlag,
     PullMessageReply,
     PullMessageRequest,
@@ -168,6 +169,7 @@ __all__ = [
     "DeleteTopicRequest",
     "DeleteUserRequest",
     "EndTransactionRequest",
+    "Forbidden",
     "GetAclRequest",
     "GetAllSubscriptionGroupReply",
     "GetAllSubscriptionGroupRequest",
