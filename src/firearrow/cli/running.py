@@ -41,7 +41,6 @@ async def _serve(role: Role, ready: Callable[[], None]) -> None:
         loop.add_signal_handler(number, stop.set)
     await role.start()
     # What is there now stays: nobody need look through it again and again while others wait.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     try:
