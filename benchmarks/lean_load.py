@@ -111,20 +111,28 @@ class Line:
 
 
 def run(
-    address: str, *, topic: str, size: int, seconds: float, lines: int, in_flight: int, batch: int
+    address: str,
+    *,
+    topic: str,
+    size: int,
+    seconds: float,
+    lines: int,
+    in_flight: int,
+    batch: int,
+    blob: int,
 ) -> dict[str, float]:
     host, _, port = address.rpartition(":")
-    blob_frames = BLOB_FRAMES if batch == 1 else 1
+    blob_frames = blob if batch == 1 else 1
     window = max(blob_frames, in_flight // lines)
     body = bytes(range(256)) * (size // 256) + bytes(size % 256)
     chooser = selectors.DefaultSelector()
     open_lines = []
     for number in range(lines):
         if batch == 1:
-            blob = b"".join(send_frame(topic, (number + k) % 4, body) for k in range(blob_frames))
+            data = b"".join(send_frame(topic, (number + k) % 4, body) for k in range(blob_frames))
         else:
-            blob = batch_frame(topic, number % 4, body, batch)
-        line = Line((host, int(port)), blob, blob_frames, window)
+            data = batch_frame(topic, number % 4, body, batch)
+        line = Line((host, int(port)), data, blob_frames, window)
         chooser.register(line.socket, selectors.EVENT_READ, line)
         open_lines.append(line)
     started = time.perf_counter()
@@ -156,6 +164,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--lines", type=int, default=4)
     parser.add_argument("--in-flight", type=int, default=512, help="requests")
+    parser.add_argument("--blob", type=int, default=BLOB_FRAMES, help="requests of a system call")
     parser.add_argument("--batch", type=int, default=1, help="messages of a request")
     given = parser.parse_args()
     result = run(
@@ -166,6 +175,7 @@ def main() -> None:
         lines=given.lines,
         in_flight=given.in_flight,
         batch=given.batch,
+        blob=given.blob,
     )
     sys.stdout.write(json.dumps(result) + "\n")
 

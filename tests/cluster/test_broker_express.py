@@ -42,6 +42,9 @@ FIELDS = {
 }
 
 
+GENERAL: dict[str, Any] = {"i": "TAGS\x01x\x02"}  # without a unique key only the general handler
+
+
 def send(body: bytes = b"body", *, opaque: int = 1, flag: int = 0, **fields: Any) -> bytes:
     command = Command(310, {**FIELDS, **fields}, body, opaque=opaque, flag=flag, language=0)
     return encode_frame(command)
@@ -219,7 +222,7 @@ async def test_a_disk_that_is_late_is_said_and_the_message_counts_as_stored(
         stuck = StuckSyncer()
         flusher = served.broker.state.store._flusher  # noqa: SLF001 - a disk cannot be stuck else
         monkeypatch.setattr(flusher, "_syncer", stuck)
-        general = asyncio.ensure_future(exchange(served.broker.address, send(k="true"), 1))
+        general = asyncio.ensure_future(exchange(served.broker.address, send(**GENERAL), 1))
         express = asyncio.ensure_future(exchange(served.broker.address, send() + send(), 2))
         state = served.broker.state
         end = await appended(state.store, messages=4)
@@ -230,3 +233,54 @@ async def test_a_disk_that_is_late_is_said_and_the_message_counts_as_stored(
         assert all("queueOffset" in answer.ext for answer in answers)
         monkeypatch.undo()
         stuck.close()
+
+
+@pytest.mark.parametrize("through", ["general", "express"])
+async def test_whoever_comes_while_the_disk_is_stuck_is_sent_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through: str
+) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as served:
+        await exchange(served.broker.address, send(), 1)
+        stuck = StuckSyncer()
+        store = served.broker.state.store
+        flusher = store._flusher  # noqa: SLF001 - a disk cannot be stuck else
+        monkeypatch.setattr(flusher, "_syncer", stuck)
+        waiting = asyncio.ensure_future(exchange(served.broker.address, send(), 1))
+        end = await appended(store, messages=2)
+        fields: dict[str, Any] = GENERAL if through == "general" else {}
+        await clock.advance(999)
+        await clock.advance(1)
+        (refused,) = await exchange(served.broker.address, send(**fields), 1)
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert (refused.remark or "").startswith("[PC_SYNCHRONIZED]")
+        assert store.statistics().end_offset == end
+        monkeypatch.undo()
+        stuck.close()
+        assert [answer.code for answer in await waiting] == [0]
+        (answer,) = await exchange(served.broker.address, send(**fields), 1)
+        assert answer.code == 0
+
+
+@pytest.mark.parametrize("through", ["general", "express"])
+async def test_no_more_sends_wait_for_the_disk_than_are_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through: str
+) -> None:
+    limits: dict[str, Any] = {"send_thread_pool_queue_capacity": 3}
+    async with running_broker(tmp_path, ManualClock(), **limits) as served:
+        await exchange(served.broker.address, send(), 1)
+        stuck = StuckSyncer()
+        state = served.broker.state
+        monkeypatch.setattr(state.store._flusher, "_syncer", stuck)  # noqa: SLF001
+        fields: dict[str, Any] = GENERAL if through == "general" else {}
+        frames = b"".join(send(opaque=n, **fields) for n in range(3))
+        waiting = asyncio.ensure_future(exchange(served.broker.address, frames, 3))
+        await appended(state.store, messages=4)
+        assert state.lanes.send.in_progress == 3
+        (refused,) = await exchange(served.broker.address, send(**fields), 1)
+        assert refused.code == ResponseCode.SYSTEM_BUSY
+        assert (refused.remark or "").startswith("[OVERLOAD]")
+        monkeypatch.undo()
+        stuck.close()
+        assert [answer.code for answer in await waiting] == [0, 0, 0]
+        assert state.lanes.send.in_progress == 0

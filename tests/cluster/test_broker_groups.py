@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -567,3 +568,9 @@ async def test_way_of_getting_messages_is_set_and_listed(tmp_path: Path) -> None
         assert await set_mode(mode="POP") == ResponseCode.SYSTEM_ERROR
         found = await body_of(served, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         assert set(found.message_request_mode_map) == {TOPIC}
+    saved = json.loads((tmp_path / "config" / "messageRequestMode.json").read_bytes())
+    mode = {"consumerGroup": GROUP, "mode": "PULL", "popShareQueueNum": 0, "topic": TOPIC}
+    assert saved == {"messageRequestModeMap": {TOPIC: {GROUP: mode}}}
+    async with running_broker(tmp_path) as served:
+        again = await body_of(served, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        assert again == found

@@ -160,27 +160,31 @@ async def test_read_queues_that_were_taken_away_are_refused_and_come_back_with_t
 
 
 @pytest.mark.parametrize(
-    ("fields", "settings", "code"),
+    ("fields", "settings", "code", "forbidden"),
     [
-        ({}, {"broker_permission": 2}, 16),
-        ({"code": RequestCode.LITE_PULL_MESSAGE}, {"lite_pull_message_enable": False}, 16),
-        ({"group": "new"}, {"auto_create_subscription_group": False}, 26),
-        ({"group": "not a name"}, {}, 26),
-        ({"group": "stopped"}, {}, 16),
-        ({"topic": "nowhere"}, {}, 17),
-        ({"topic": "write-only"}, {}, 16),
-        ({"queue_id": 4}, {}, 29),
-        ({"queue_id": -1}, {}, 29),
-        ({"expression": None}, {}, 24),
-        ({"expression_type": "SQL92", "expression": "a > 1"}, {}, 1),
+        ({}, {"broker_permission": 2}, 16, "1"),
+        ({"code": RequestCode.LITE_PULL_MESSAGE}, {"lite_pull_message_enable": False}, 16, None),
+        ({"group": "new"}, {"auto_create_subscription_group": False}, 26, None),
+        ({"group": "not a name"}, {}, 26, None),
+        ({"group": "stopped"}, {}, 16, "2"),
+        ({"topic": "nowhere"}, {}, 17, None),
+        ({"topic": "write-only"}, {}, 16, "3"),
+        ({"queue_id": 4}, {}, 29, None),
+        ({"queue_id": -1}, {}, 29, None),
+        ({"expression": None}, {}, 24, None),
+        ({"expression_type": "SQL92", "expression": "a > 1"}, {}, 1, None),
         # In this order.
-        ({"group": "stopped", "topic": "nowhere"}, {}, 16),
-        ({"topic": "nowhere", "queue_id": 99}, {}, 17),
-        ({"queue_id": 99, "expression": None}, {}, 29),
+        ({"group": "stopped", "topic": "nowhere"}, {}, 16, "2"),
+        ({"topic": "nowhere", "queue_id": 99}, {}, 17, None),
+        ({"queue_id": 99, "expression": None}, {}, 29, None),
     ],
 )
 async def test_pull_that_breaks_a_rule_is_refused_with_its_code(
-    tmp_path: Path, fields: dict[str, Any], settings: dict[str, Any], code: int
+    tmp_path: Path,
+    fields: dict[str, Any],
+    settings: dict[str, Any],
+    code: int,
+    forbidden: str | None,
 ) -> None:
     async with running_broker(tmp_path, **settings) as served:
         state = served.broker.state
@@ -193,6 +197,7 @@ async def test_pull_that_breaks_a_rule_is_refused_with_its_code(
         reply = await served.ask(pull(**fields))
         assert reply.code == code, reply.remark
         assert reply.remark
+        assert reply.ext.get("forbiddenType") == forbidden
 
 
 async def test_pull_without_a_filter_of_its_own_uses_what_the_heartbeat_said(
@@ -218,10 +223,12 @@ async def test_broadcasting_and_forbidden_groups_are_refused(tmp_path: Path) -> 
         await served.ask(heartbeat("c1", model=MessageModel.BROADCASTING))
         assert (await served.ask(pull(expression=None))).code == 0
         groups.put(SubscriptionGroupConfig(group_name=GROUP, consume_broadcast_enable=False))
-        assert (await served.ask(pull(expression=None))).code == ResponseCode.NO_PERMISSION
+        reply = await served.ask(pull(expression=None))
+        assert (reply.code, reply.ext["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "4")
         groups.put(SubscriptionGroupConfig(group_name=GROUP))
         groups.forbid_reading(GROUP, TOPIC, forbidden=True)
-        assert (await served.ask(pull(expression=None))).code == ResponseCode.NO_PERMISSION
+        reply = await served.ask(pull(expression=None))
+        assert (reply.code, reply.ext["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "5")
         groups.forbid_reading(GROUP, TOPIC, forbidden=False)
         assert (await served.ask(pull(expression=None))).code == 0
 
@@ -364,6 +371,20 @@ async def test_pull_beyond_the_limit_of_held_ones_is_answered_at_once(tmp_path: 
         assert (await served.ask(pull(1, flags=SUSPEND))).code == NOT_FOUND
         await fill(served, 1)
         assert [texts(reply) for reply in await asyncio.gather(*held)] == [[b"0"], [b"0"]]
+
+
+async def test_one_connection_cannot_take_the_place_of_others(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, held_pulls_of_connection_max=2) as served:
+        await fill(served, 1)
+        held = [asyncio.create_task(served.ask(pull(1, flags=SUSPEND))) for _ in range(2)]
+        await until(lambda: waiting(served) == 2, "two pulls are held")
+        assert (await served.ask(pull(1, flags=SUSPEND))).code == NOT_FOUND
+        async with served.another_client() as other:
+            asked = other.invoke(served.broker.address, pull(1, flags=SUSPEND), 10_000)
+            held.append(asyncio.ensure_future(asked))
+            await until(lambda: waiting(served) == 3, "another connection has room")
+            await fill(served, 1)
+            assert [texts(reply) for reply in await asyncio.gather(*held)] == [[b"0"]] * 3
 
 
 async def test_many_waiting_pulls_are_all_woken_by_one_message(tmp_path: Path) -> None:

@@ -317,6 +317,7 @@ async def test_broker_that_does_not_take_messages_still_takes_those_without_orde
         await put_topic(served)
         assert (await served.ask(send(topic="ordered"))).code == ResponseCode.NO_PERMISSION
         sent(await served.ask(send()))
+        sent(await served.ask(send(topic="new")))
         # Before anything else is looked at.
         reply = await served.ask(send(topic="ordered", queue_id=99))
         assert reply.code == ResponseCode.NO_PERMISSION

@@ -555,11 +555,11 @@ async def test_disk_that_is_full_leaves_a_transaction_open(tmp_path: Path) -> No
     async with running_broker(tmp_path, clock) as served:
         place = await begun(served, clock)
         store = served.broker.state.store
-        store._refusal = "the disk is full"  # noqa: SLF001
+        store.refusal = "the disk is full"
         assert (await served.ask(end(place))).code == ResponseCode.SERVICE_NOT_AVAILABLE
         await clock.advance(ROUND_MS)
         assert len(served.broker.state.transactions.halves) == 1
-        store._refusal = ""  # noqa: SLF001
+        store.refusal = ""
         assert (await served.ask(end(place))).code == 0
         assert await bodies_in(served) == [b"hello"]
 

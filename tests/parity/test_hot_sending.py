@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Any
 
@@ -142,7 +143,45 @@ many_at_once = st.builds(
     st.sampled_from([0, 0, 2]),
     st.integers(0, 9),
 )
-frames = singles | many_at_once
+LONG_NAMES = {
+    "a": "producerGroup",
+    "b": "topic",
+    "c": "defaultTopic",
+    "d": "defaultTopicQueueNums",
+    "e": "queueId",
+    "f": "sysFlag",
+    "g": "bornTimestamp",
+    "h": "flag",
+    "i": "properties",
+    "j": "reconsumeTimes",
+    "k": "unitMode",
+    "m": "batch",
+}
+
+
+def in_long_names(change: dict[str, str], more: dict[str, str], **about: Any) -> bytes:
+    fields = {**FIELDS, **change}
+    named = {LONG_NAMES.get(name, "bname"): value for name, value in fields.items()}
+    return frame(named | more, code=10, **about)
+
+
+def without_quotes(one: bytes) -> bytes:
+    """As Node writes it: numbers and booleans are no strings."""
+    size = int.from_bytes(one[4:8], "big")
+    header = re.sub(rb':"(-?[0-9]+|true|false)"', rb":\1", one[8 : 8 + size])
+    body = one[8 + size :]
+    return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
+
+
+first_form = st.builds(
+    in_long_names,
+    st.just({}) | odd_fields,
+    st.sampled_from([{}, {}, {"b": "orders"}, {"e": "0"}]),
+    flag=st.sampled_from([0, 2]),
+    remark=st.sampled_from([None, "", "words"]),
+)
+plain_frames = singles | many_at_once | first_form
+frames = plain_frames | plain_frames.map(without_quotes)
 
 
 @given(st.lists(frames, max_size=8), st.data())
@@ -170,6 +209,7 @@ def test_the_compiled_path_takes_every_ordinary_message() -> None:
         {"e": "0", "f": "1", "h": "-7"},
         {"j": "3", "l": "16", "bname": "b"},
         {"i": "KEYS\x01k1 k2\x02UNIQ_KEY\x0107\x02"},
+        {"i": "UNIQ_KEY\x0107\x02TAGS\x01t"},
     ]
     for flag in (0, 2):
         world = World(native)

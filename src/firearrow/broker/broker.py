@@ -20,12 +20,14 @@ from firearrow.broker.filtering import Filtering
 from firearrow.broker.filters_saved import SavedPythonFilters, saved_of, taken_from
 from firearrow.broker.group_table import GroupTable
 from firearrow.broker.held_pulls import HeldPulls
+from firearrow.broker.lanes import Lanes
 from firearrow.broker.offset_table import OffsetTable
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
 from firearrow.broker.producer_sequences import ProducerSequences, SavedSequences
 from firearrow.broker.queue_locks import QueueLocks
 from firearrow.broker.registration import Registration
+from firearrow.broker.request_modes import RequestModes
 from firearrow.broker.request_table import request_table
 from firearrow.broker.saving import SavedTable
 from firearrow.broker.state import BrokerState
@@ -107,6 +109,7 @@ class Broker:
         )
         offsets, clients = OffsetTable(clock), Clients(clock)
         statistics = BrokerStatistics(clock, config.broker_cluster_name)
+        lanes = Lanes(config)
         self.state = BrokerState(
             config=config,
             clock=clock,
@@ -118,7 +121,14 @@ class Broker:
             offsets=offsets,
             clients=clients,
             locks=QueueLocks(clock),
-            held=HeldPulls(clock, limit=config.held_pulls_max, read=store.lookup.slice_at),
+            held=HeldPulls(
+                clock,
+                limit=config.held_pulls_max,
+                limit_of_channel=config.held_pulls_of_connection_max,
+                read=store.lookup.slice_at,
+            ),
+            lanes=lanes,
+            request_modes=RequestModes(self._modes_changed),
             filters=filters,
             filtering=Filtering(
                 filters, server, lambda: self.config, lambda work: tasks.spawn(work, name="judge")
@@ -137,16 +147,23 @@ class Broker:
             sequences=ProducerSequences(
                 config.deduplication_window, config.deduplication_entries_max
             ),
-            disk_waits=DiskWaits(store, clock, timeout_ms=config.sync_flush_timeout),
+            disk_waits=DiskWaits(
+                store,
+                clock,
+                lanes.send,
+                timeout_ms=config.sync_flush_timeout,
+                busy_ms=config.os_page_cache_busy_time_out_mills,
+            ),
             registration=Registration(config, topics, self._client, tasks, clock),
             statistics=statistics,
             notify_group=self._notify_group,
             reconfigure=self._reconfigure,
         )
         self._make_tables(config.store_path_root_dir.expanduser() / FOLDER)
+        self._delay_offsets = DelayOffsets()  # as they were when the log was last on disk
 
     def _make_tables(self, folder: Path) -> None:
-        """What is kept beside the messages."""
+        """Everything that is kept in `config/*.json`."""
         state, tasks = self.state, self._tasks
         topics = state.topics
         self._saved_topics = SavedTable(
@@ -175,6 +192,12 @@ class Broker:
                 data_version=state.offsets.version, offset_table=state.offsets.snapshot()
             ),
         )
+        self._saved_modes = SavedTable(
+            folder / "messageRequestMode.json",
+            bodies.MessageRequestModes,
+            tasks,
+            lambda: bodies.MessageRequestModes(message_request_mode_map=state.request_modes.table),
+        )
         self._saved_delays = SavedTable(
             folder / "delayOffset.json",
             DelayOffsets,
@@ -190,7 +213,6 @@ class Broker:
             tasks,
             lambda: saved_of(state.filter_server.all()),
         )
-        self._delay_offsets = DelayOffsets()  # as they were when the log was last on disk
         self._saved_sequences = SavedTable(
             folder / "firearrowProducers.json",
             SavedSequences,
@@ -260,6 +282,9 @@ class Broker:
         state.delays.load(self._saved_delays.load())
         state.transactions.load()
         self._load_sequences()
+        modes = self._saved_modes.load()
+        if modes is not None:
+            state.request_modes.load(modes)
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
             table.save_soon()
@@ -280,7 +305,13 @@ class Broker:
         self.express = send.express
         pull = PullProcessor(self.state)
         self.pull_lane = pull.lane
-        router = Router(request_table(self.state, send, pull), self._tasks)
+        lanes = self.state.lanes
+        router = Router(
+            request_table(self.state, send, pull),
+            self._tasks,
+            lanes=lanes.by_code(),
+            default_lane=lanes.admin,
+        )
         server = self._make_server(self.config.listen_port, router)
         await server.start()
         self._servers.append(server)
@@ -354,6 +385,7 @@ class Broker:
             self._saved_filters,
             self._saved_python_filters,
             self._saved_sequences,
+            self._saved_modes,
         )
 
     # --- keeping house ----------------------------------------------------------------------
@@ -407,6 +439,7 @@ class Broker:
         self._saved_offsets.save_soon()
         self._saved_topics.save_soon()
         self._saved_groups.save_soon()
+        self._saved_modes.save_soon()
 
     def _save_delays_soon(self) -> None:
         """Save how far delayed messages are, once the log is on disk as far."""
@@ -476,6 +509,10 @@ class Broker:
         self._saved_groups.changed()
         self._saved_groups.save_soon()
 
+    def _modes_changed(self) -> None:
+        self._saved_modes.changed()
+        self._saved_modes.save_soon()
+
     # --- clients ----------------------------------------------------------------------------
 
     def _channel_closed(self, connection: Connection) -> None:
@@ -519,6 +556,10 @@ class Broker:
         self.state.store.reconfigure(config)
         self.state.registration.reconfigure(config)
         self.state.transactions.reconfigure(config)
+        self.state.disk_waits.reconfigure(
+            timeout_ms=config.sync_flush_timeout,
+            busy_ms=config.os_page_cache_busy_time_out_mills,
+        )
         self.state.groups.auto_create = config.auto_create_subscription_group
         self._close_gates()
 

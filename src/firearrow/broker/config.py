@@ -69,6 +69,20 @@ class BrokerConfig(StoreConfig):
     slave_read_enable: bool = setting(default=False, remote=True)
     sync_flush_timeout: int = setting(5_000, least=1, remote=True)
     held_pulls_max: int = setting(100_000, least=1)  # ours; Apache has no limit
+    held_pulls_of_connection_max: int = setting(20_000, least=1)  # ours: one per queue is usual
+    os_page_cache_busy_time_out_mills: int = setting(1_000, least=1, remote=True)
+    # How many requests of a family may wait.
+    send_thread_pool_queue_capacity: int = setting(10_000, least=1)
+    pull_thread_pool_queue_capacity: int = setting(100_000, least=1)
+    lite_pull_thread_pool_queue_capacity: int = setting(100_000, least=1)
+    ack_thread_pool_queue_capacity: int = setting(100_000, least=1)
+    query_thread_pool_queue_capacity: int = setting(20_000, least=1)
+    heartbeat_thread_pool_queue_capacity: int = setting(50_000, least=1)
+    client_manager_thread_pool_queue_capacity: int = setting(1_000_000, least=1)
+    consumer_manager_thread_pool_queue_capacity: int = setting(1_000_000, least=1)
+    end_transaction_pool_queue_capacity: int = setting(100_000, least=1)
+    reply_thread_pool_queue_capacity: int = setting(10_000, least=1)
+    admin_broker_thread_pool_queue_capacity: int = setting(10_000, least=1)
 
     flush_consumer_offset_interval: int = setting(5_000, least=10)
     flush_filter_data_interval: int = setting(10_000, least=10)  # ours; 10 s in Apache

@@ -7,7 +7,7 @@ at a time, with the same effect. Gates close when anything changes that the rule
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from firearrow.hot import KIND, SendPath, TopicGate, decode_frames, encode_frame
 from firearrow.model.errors import ResponseCode
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from firearrow.model.topic import TopicConfig
     from firearrow.net.connection import Connection, Express
     from firearrow.store.store import MessageStore
+
+
+PULL_BEGINS: Final = b'{"code":11,"'  # as most clients write a pull, behind the length words
 
 
 class ExpressLane:
@@ -72,9 +75,12 @@ class ExpressLane:
     def serve(self, connection: Connection, data: bytes) -> int:
         """Store ordinary messages from the front of a read; returns how many bytes they took."""
         store = self._store
-        if not self._gates or store.refusal:
+        if not self._gates or store.refusal or (self._waits and self._disk_waits.refusal()):
             return 0
-        served = self._path.serve(data, FRAME_BYTES_MAX, born_host_of(connection), store.now_ms())
+        born_host = connection.note
+        if type(born_host) is not bytes:
+            born_host = born_host_of(connection)
+        served = self._path.serve(data, FRAME_BYTES_MAX, born_host, store.now_ms())
         if not served.messages:
             return 0
         self._statistics.puts.count += served.messages
@@ -91,7 +97,7 @@ class ExpressLane:
             connection.send_raw(served.replies if on_disk else late(served.replies))
             connection.finish()
 
-        self._disk_waits.answer_when_stored(served.end_offset, tell)
+        self._disk_waits.answer_when_stored(served.end_offset, tell, served.messages)
         return served.used
 
     def count(self) -> None:
@@ -108,17 +114,17 @@ def both_lanes(sends: ExpressLane, pulls: PullLane) -> Express | None:
     """What connections call; None without compiled code, where it would only cost time."""
 
     def serve(connection: Connection, data: bytes) -> int:
-        used = sends.serve(connection, data)
-        if used == len(data):
-            return used
-        lanes = pulls.serve, sends.serve
-        turn = 0
+        # Which lane goes first is a guess; each takes only what is its own.
+        first, second = sends.serve, pulls.serve
+        if data[8:20] == PULL_BEGINS:
+            first, second = second, first
+        used = first(connection, data)
         while used < len(data):
-            taken = lanes[turn & 1](connection, data[used:] if used else data)
-            if not taken and turn:
+            taken = second(connection, data[used:] if used else data)
+            if not taken:
                 break
             used += taken
-            turn += 1
+            first, second = second, first
         return used
 
     return serve if KIND == "native" else None

@@ -47,10 +47,16 @@ class HeldPulls:
     """All parked pulls, by queue, by time and by connection."""
 
     def __init__(
-        self, clock: Clock, *, limit: int, read: Callable[[int, int], memoryview | None]
+        self,
+        clock: Clock,
+        *,
+        limit: int,
+        limit_of_channel: int,
+        read: Callable[[int, int], memoryview | None],
     ) -> None:
         self._clock = clock
         self._limit = limit
+        self._limit_of_channel = limit_of_channel
         self._read = read  # a record, by its place and size in the log
         self._by_queue: dict[tuple[str, int], dict[HeldPull, None]] = {}
         self._by_channel: dict[Hashable, dict[HeldPull, None]] = {}
@@ -59,8 +65,11 @@ class HeldPulls:
         self._waiting = 0
 
     def park(self, held: HeldPull) -> bool:
-        """Keep a request; False if too many wait already."""
-        if self._waiting >= self._limit:
+        """Keep a request; False if too many wait already, of all peers or of this one."""
+        if (
+            self._waiting >= self._limit
+            or len(self._by_channel.get(held.channel, ())) >= self._limit_of_channel
+        ):
             return False
         held.checked_to = max(held.checked_to, held.offset)
         self._waiting += 1

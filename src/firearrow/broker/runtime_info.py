@@ -10,7 +10,6 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
 from firearrow.model.topic import SCHEDULE_TOPIC
-from firearrow.net.router import LANE_REQUESTS_MAX
 from firearrow.wire.codes import VERSION_OURS
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def _store(state: BrokerState) -> dict[str, str]:
         "consumeQueueDiskRatio": ratio,
         "commitLogDirCapacity": f"Total : {human_size(used + free)}, Free : {human_size(free)}.",
         "earliestMessageTimeStamp": "-1" if oldest is None else str(oldest.store_timestamp),
-        "pageCacheLockTimeMills": "0",
+        "pageCacheLockTimeMills": str(state.store.syncing_ms()),
     }
 
 
@@ -123,13 +122,22 @@ def _put_times(state: BrokerState) -> dict[str, str]:
 def _lanes(state: BrokerState) -> dict[str, str]:
     """Requests are served as they are read, so none waits but for a late loop, or for the disk."""
     table = {}
-    waiting = {"send": state.store.statistics().waiting}
-    for lane in ("send", "pull", "litePull", "query", "ack"):
-        table[f"{lane}ThreadPoolQueueSize"] = str(waiting.get(lane, 0))
-        table[f"{lane}ThreadPoolQueueCapacity"] = str(LANE_REQUESTS_MAX)
-        table[f"{lane}ThreadPoolQueueHeadWaitTimeMills"] = str(state.statistics.lag_ms)
-    table["EndTransactionQueueSize"] = "0"
-    table["EndTransactionThreadPoolQueueCapacity"] = str(LANE_REQUESTS_MAX)
+    lanes = state.lanes
+    for name, lane in (
+        ("send", lanes.send),
+        ("pull", lanes.pull),
+        ("litePull", lanes.lite_pull),
+        ("query", lanes.query),
+        ("ack", lanes.ack),
+    ):
+        wait_ms = state.statistics.lag_ms
+        if lane is lanes.send and lane.in_progress:
+            wait_ms = max(wait_ms, state.store.syncing_ms())
+        table[f"{name}ThreadPoolQueueSize"] = str(lane.in_progress)
+        table[f"{name}ThreadPoolQueueCapacity"] = str(lane.requests_max)
+        table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = str(wait_ms)
+    table["EndTransactionQueueSize"] = str(lanes.end_transaction.in_progress)
+    table["EndTransactionThreadPoolQueueCapacity"] = str(lanes.end_transaction.requests_max)
     return table
 
 

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from firearrow.broker.filtering import Filtering
     from firearrow.broker.group_table import GroupTable
     from firearrow.broker.held_pulls import HeldPulls
+    from firearrow.broker.lanes import Lanes
     from firearrow.broker.offset_table import OffsetTable
     from firearrow.broker.producer_sequences import ProducerSequences
     from firearrow.broker.queue_locks import QueueLocks
     from firearrow.broker.registration import Registration
+    from firearrow.broker.request_modes import RequestModes
     from firearrow.broker.statistics import BrokerStatistics
     from firearrow.broker.topic_table import TopicTable
     from firearrow.broker.transactions import TransactionService
@@ -45,6 +47,8 @@ class BrokerState:
     filters: FilterTable
     filtering: Filtering
     filter_server: FilterServer
+    request_modes: RequestModes
+    lanes: Lanes
     delays: DelayService
     transactions: TransactionService
     sequences: ProducerSequences

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+GC_THRESHOLDS: Final = (10_000, 20, 50)  # new objects, and rounds; there are few cycles in a server
 
 
 class Role(Protocol):
@@ -37,6 +40,9 @@ async def _serve(role: Role, ready: Callable[[], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     await role.start()
+    # What is there now stays: nobody need look through it again and again while others wait.
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     try:
         ready()
         sys.stdout.flush()  # whoever waits for the line reads a pipe, not a terminal

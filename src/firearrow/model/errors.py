@@ -91,6 +91,10 @@ class BrokerError(FirearrowError):
     refresh_route: ClassVar[bool] = False  # what we believe about the cluster is stale
     by_code: ClassVar[dict[int, type[BrokerError]]] = {}
 
+    def __init__(self, text: str = "", **fields: object) -> None:
+        super().__init__(text)
+        self.fields = {name: str(value) for name, value in fields.items()}  # of the reply's header
+
     def __init_subclass__(cls) -> None:
         taken = BrokerError.by_code.setdefault(cls.code, cls)
         if taken is not cls:

@@ -143,13 +143,13 @@ class Connection(asyncio.Protocol):
             self._express is not None
             and not self._waiting
             and not self.blocked
-            and self._decoder.completes(data)
+            and (not self._decoder.pending or self._decoder.completes(data))
         ):
             data = self._serve_express(self._express, data)
             if not data and not self.held_bytes:
                 return
         commands = self._decoder.feed(data)
-        if self._decoder.pending_bytes or self.held_bytes:
+        if self._decoder.pending or self.held_bytes:
             self._account()
             if self._released:
                 return
@@ -163,13 +163,15 @@ class Connection(asyncio.Protocol):
 
     def _serve_express(self, express: Express, data: bytes) -> bytes:
         """Let the express lane take whole frames from the front; returns what it leaves."""
-        data = self._decoder.take_pending(data)
+        if self._decoder.pending:
+            data = self._decoder.take_pending(data)
         self._corked = True
         try:
             used = express(self, data)
         finally:
             self._corked = False
-            self._flush()
+            if self._outgoing:
+                self._flush()
         return data[used:] if used else data
 
     def pause_writing(self) -> None:
@@ -387,7 +389,7 @@ class Connection(asyncio.Protocol):
         """How much this peer ties up now: half a frame, and replies that it has not read."""
         held = 0
         if self._transport is not None and not self._released:
-            held = self._decoder.pending_bytes + self._transport.get_write_buffer_size()
+            held = len(self._decoder.pending) + self._transport.get_write_buffer_size()
         self.held_bytes = held
         return held
 

@@ -41,6 +41,10 @@ class Lane:
     requests_max: int = LANE_REQUESTS_MAX
     in_progress: int = field(default=0, init=False)
 
+    def refusal(self) -> str:
+        """What the one is told who is too many, in the words that RocketMQ's tools look for."""
+        return f"[OVERLOAD]{self.requests_max} {self.name} requests wait already; try later"
+
 
 class Router:
     """Answers every request: by its handler, or with the reason why not."""
@@ -51,11 +55,12 @@ class Router:
         tasks: Service,
         *,
         lanes: Mapping[int, Lane] | None = None,
+        default_lane: Lane | None = None,
     ) -> None:
         self._handlers = dict(handlers)
         self._tasks = tasks
         self._lanes = dict(lanes or {})
-        self._default_lane = Lane("default")
+        self._default_lane = default_lane or Lane("default")
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Answer one request, at once where possible."""
@@ -78,8 +83,8 @@ class Router:
         if lane.in_progress >= lane.requests_max:
             if inspect.iscoroutine(answer):
                 answer.close()
-            remark = f"[OVERLOAD]{lane.requests_max} {lane.name} requests wait already; try later"
-            _send(connection, command, _refusal(command, ResponseCode.SYSTEM_BUSY, remark))
+            refusal = _refusal(command, ResponseCode.SYSTEM_BUSY, lane.refusal())
+            _send(connection, command, refusal)
             return
         lane.in_progress += 1
         connection.begin()
@@ -128,7 +133,9 @@ def _refusal(asked: Command, code: int, remark: str) -> Command:
 def reply_for_error(asked: Command, error: Exception) -> Command:
     """What a peer is told about a failure: its code if it has one, else SYSTEM_ERROR."""
     if isinstance(error, BrokerError):
-        return _refusal(asked, error.code, str(error))
+        reply = _refusal(asked, error.code, str(error))
+        reply.ext = dict(error.fields)
+        return reply
     if isinstance(error, FirearrowError):
         # A field or body that cannot be read. Java answers 1 as well, with a stack trace.
         return _refusal(asked, ResponseCode.SYSTEM_ERROR, str(error))

@@ -69,8 +69,8 @@ class Dispatcher:
 
         OSError when the disk is full; the same call goes on where it stopped.
         """
-        start = self._segments.start_of(self.position)
-        if self.position >= limit or start is None:
+        start = self._segments.start_of(self.position) if self.position < limit else None
+        if start is None:
             return self._over_a_hole(limit)
         stop = min(limit, start + self._segments.file_bytes, self.position + batch_bytes)
         try:

@@ -68,6 +68,10 @@ class Flusher:
         """How many wait to be told."""
         return len(self._waiting)
 
+    def syncing_ms(self) -> int:
+        """For how long the disk has been at the current sync; 0 if there is none."""
+        return self._clock.elapsed_ms() - self._began_ms if self._running else 0
+
     def start_at(self, offset: int) -> None:
         """Everything before is on disk."""
         self.flushed = offset
@@ -110,6 +114,7 @@ class Flusher:
             if not self._running and self.failed is None:
                 self._idle.clear()
                 self._running = True
+                self._began_ms = self._clock.elapsed_ms()
                 asyncio.get_running_loop().call_soon(self._begin)
 
     def _begin(self) -> None:

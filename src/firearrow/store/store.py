@@ -111,7 +111,8 @@ class MessageStore:
         self.lookup = Lookup(self._log, self._queues, self._index)
         self._dispatching = False
         self._unseen: list[tuple[int, asyncio.Future[None]]] = []
-        self._refusal = "it is not started"
+        self.refusal = "it is not started"  # why nothing may be written now; empty when it may
+        self.now_ms = clock.now_ms
         self._flushed_thoroughly_ms = 0
         self._memory_bytes = (
             physical_memory_bytes() * config.access_message_in_memory_max_ratio // 100
@@ -166,7 +167,7 @@ class MessageStore:
         except BaseException:
             self._release()
             raise
-        self._refusal = ""
+        self.refusal = ""
         config = self.config
         self._flushed_thoroughly_ms = self._clock.elapsed_ms()
         if not self._sync:
@@ -257,7 +258,7 @@ class MessageStore:
         """Get everything to the disk and leave the directory as a clean stop leaves it."""
         if self._reader is None:
             return
-        self._refusal = "it is stopped"
+        self.refusal = "it is stopped"
         await self._tasks.stop_tasks()
         await self._flusher.drain()
         try:
@@ -274,7 +275,7 @@ class MessageStore:
 
     async def abandon(self) -> None:
         """Let go of the directory as it is, as if the process had died; the next start recovers."""
-        self._refusal = "it is abandoned"
+        self.refusal = "it is abandoned"
         await self._tasks.stop_tasks()
         self._release()
 
@@ -293,7 +294,7 @@ class MessageStore:
         """Append a message; where it lies is in its own fields. It is safe, and in synchronous
         mode visible, when the log is on disk up to the offset that is returned.
         """  # noqa: D205 - one thought
-        if self._refusal:
+        if self.refusal:
             self._refuse()
         queue = self._ready.get((message.topic, message.queue_id))
         if queue is None:
@@ -304,7 +305,7 @@ class MessageStore:
 
     def put_batch(self, messages: Sequence[StoreMessage]) -> int:
         """Append messages of one queue, all or none, at consecutive offsets; returns as `put`."""
-        if self._refusal:
+        if self.refusal:
             self._refuse()
         keys = {(message.topic, message.queue_id) for message in messages}
         if len(keys) != 1:
@@ -319,14 +320,6 @@ class MessageStore:
         """For compiled code that appends by itself; it tells us with `appended`."""
         return self._log.writer
 
-    @property
-    def refusal(self) -> str:
-        """Why nothing may be written now; empty when it may."""
-        return self._refusal
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
     def appended(self) -> None:
         """Something was appended: see to it that it gets to disk, is seen, and has a successor."""
         if self._sync:
@@ -340,12 +333,16 @@ class MessageStore:
         self._preparer.look()
 
     def _refuse(self) -> None:
-        raise ServiceNotAvailable(f"the store does not take messages: {self._refusal}")
+        raise ServiceNotAvailable(f"the store does not take messages: {self.refusal}")
 
     @property
     def waits_for_disk(self) -> bool:
         """Whether what is put counts as stored only when it is on disk."""
         return self._sync
+
+    def syncing_ms(self) -> int:
+        """For how long the disk has been at the current sync of the log; 0 if there is none."""
+        return self._flusher.syncing_ms()
 
     async def wait_flushed(self, offset: int) -> None:
         """Return when the log is on disk up to `offset`."""
@@ -356,7 +353,7 @@ class MessageStore:
         self._flusher.when_flushed(offset, tell)
 
     def _disk_failed(self, error: OSError) -> None:
-        self._refusal = f"the disk failed: {error}; the store is read-only"
+        self.refusal = f"the disk failed: {error}; the store is read-only"
         with contextlib.suppress(OSError):
             self._lock.note_failed_sync()
 
@@ -388,7 +385,9 @@ class MessageStore:
         if self._reader is None:
             return
         try:
-            if self._dispatcher.run(self._visible_end()):
+            # Another turn only if there is something to do: a turn for nothing costs a system call.
+            end = self._visible_end()
+            if self._dispatcher.run(end) and self._dispatcher.position < end:
                 self._dispatch_soon()
             if self._unseen:
                 self._tell_visible()
@@ -421,7 +420,7 @@ class MessageStore:
             await self._clock.sleep(interval_ms)
             if self._flusher.failed is not None:
                 return
-            if self._refusal:
+            if self.refusal:
                 self._clean()  # whoever has freed some space need not wait for the next round
             try:
                 self._checkpointer.write_queues()
@@ -444,11 +443,11 @@ class MessageStore:
         if self._flusher.failed is not None:
             return
         refusal = self._cleaner.run(self._checkpointer.vouched_to)
-        if refusal and not self._refusal:
+        if refusal and not self.refusal:
             log.error("no more messages are taken: %s", refusal)
-        elif self._refusal and not refusal:
+        elif self.refusal and not refusal:
             log.info("messages are taken again")
-        self._refusal = refusal
+        self.refusal = refusal
 
     def remove_files(self, count: int) -> None:
         """Remove the oldest log files, and the queue and index files that only they explain."""
@@ -569,5 +568,5 @@ class MessageStore:
             syncs=self._flusher.syncs,
             sync_times_ms=tuple(self._flusher.sync_times_ms),
             waiting=self._flusher.waiting,
-            read_only=self._refusal,
+            read_only=self.refusal,
         )

@@ -57,7 +57,7 @@ def reply_to(
 class FrameDecoder:
     """Bytes in, commands out; no I/O. After `failure` is set the stream is beyond repair."""
 
-    __slots__ = ("_frame_bytes_max", "_header_bytes_max", "_pending", "failure")
+    __slots__ = ("_frame_bytes_max", "_header_bytes_max", "failure", "pending")
 
     def __init__(
         self,
@@ -66,34 +66,34 @@ class FrameDecoder:
     ) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
-        self._pending = bytearray()
+        self.pending = bytearray()  # what is held of an unfinished frame
         self.failure: PeerProtocolError | None = None
 
     @property
     def pending_bytes(self) -> int:
         """How much of an unfinished frame is held in memory."""
-        return len(self._pending)
+        return len(self.pending)
 
     def completes(self, chunk: bytes) -> bool:
         """Whether a frame is whole with `chunk`: before that there is nothing to look at."""
-        pending = self._pending
+        pending = self.pending
         if len(pending) < 4:
             return True
         return len(pending) + len(chunk) >= 4 + int.from_bytes(pending[:4], "big")
 
     def take_pending(self, chunk: bytes) -> bytes:
         """What is held of an unfinished frame, and what follows it; nothing is held then."""
-        if not self._pending:
+        if not self.pending:
             return chunk
-        data = bytes(self._pending) + chunk
-        self._pending.clear()
+        data = bytes(self.pending) + chunk
+        self.pending.clear()
         return data
 
     def feed(self, chunk: bytes) -> list[Command]:
         """Every command that `chunk` completes. What follows a broken frame is ignored."""
         if self.failure is not None:
             return []
-        pending = self._pending
+        pending = self.pending
         data: bytes | bytearray = chunk
         if pending:
             pending += chunk

@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 class Pulls:
     """Held pulls that note in which order they were answered."""
 
-    def __init__(self, limit: int = 100) -> None:
+    def __init__(self, limit: int = 100, limit_of_channel: int = 100) -> None:
         self.clock = ManualClock()
-        self.held = HeldPulls(self.clock, limit=limit, read=lambda *_: None)
+        self.held = HeldPulls(
+            self.clock, limit=limit, limit_of_channel=limit_of_channel, read=lambda *_: None
+        )
         self.answered: list[str] = []
 
     def park(self, name: str, **fields: Any) -> bool:

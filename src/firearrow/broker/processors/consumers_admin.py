@@ -50,7 +50,6 @@ class ConsumerAdmin:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         # How groups get messages, by topic and group. Pulling is all we do, so it is not saved.
-        self._modes: dict[str, dict[str, bodies.SetMessageRequestModeBody]] = {}
 
     # --- moving a group ---------------------------------------------------------------------
 
@@ -260,11 +259,12 @@ class ConsumerAdmin:
         known_group(self._state, said.consumer_group)
         if said.mode is not MessageRequestMode.PULL:
             raise ServerFailed(f"this broker does not do {said.mode.value}; PULL is possible")
-        self._modes.setdefault(said.topic, {})[said.consumer_group] = said
+        self._state.request_modes.put(said)
         return reply_to(command)
 
     def handle_modes(self, command: Command, _: Connection) -> Command:
-        return json_reply(command, bodies.MessageRequestModes(message_request_mode_map=self._modes))
+        modes = self._state.request_modes.table
+        return json_reply(command, bodies.MessageRequestModes(message_request_mode_map=modes))
 
 
 def _channel(member: Member) -> Connection:

@@ -25,7 +25,7 @@ from firearrow.store.reading import Got, Status
 from firearrow.wire import headers
 from firearrow.wire.codes import Flag, RequestCode
 from firearrow.wire.command import Command, reply_to
-from firearrow.wire.headers import PullFlag
+from firearrow.wire.headers import Forbidden, PullFlag
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -107,7 +107,10 @@ class PullProcessor:
         state = self._state
         config = state.config
         if not config.broker_permission & _READ:
-            raise NoPermission(f"broker {config.broker_name} does not let anybody read")
+            raise NoPermission(
+                f"broker {config.broker_name} does not let anybody read",
+                forbiddenType=Forbidden.BROKER,
+            )
         if command.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
             raise NoPermission(f"broker {config.broker_name} does not allow lite pull")
         group = state.groups.find(asked.consumer_group)
@@ -116,12 +119,17 @@ class PullProcessor:
                 f"group {asked.consumer_group} does not exist; create it"
             )
         if not group.consume_enable:
-            raise NoPermission(f"group {asked.consumer_group} is not allowed to consume")
+            raise NoPermission(
+                f"group {asked.consumer_group} is not allowed to consume",
+                forbiddenType=Forbidden.GROUP,
+            )
         topic = state.topics.get(asked.topic)
         if topic is None:
             raise TopicNotFound(f"topic {asked.topic} does not exist; create it first")
         if not topic.perm & _READ:
-            raise NoPermission(f"topic {asked.topic} does not let anybody read")
+            raise NoPermission(
+                f"topic {asked.topic} does not let anybody read", forbiddenType=Forbidden.TOPIC
+            )
         if not 0 <= asked.queue_id < topic.read_queue_nums:
             raise InvalidParameter(
                 f"queue {asked.queue_id} of topic {asked.topic} does not exist: it has "
@@ -172,10 +180,14 @@ class PullProcessor:
             not group.consume_broadcast_enable
             and members.message_model is MessageModel.BROADCASTING
         ):
-            raise NoPermission(f"group {asked.consumer_group} is not allowed to broadcast")
+            raise NoPermission(
+                f"group {asked.consumer_group} is not allowed to broadcast",
+                forbiddenType=Forbidden.BROADCASTING,
+            )
         if not self._state.groups.may_read(asked.consumer_group, asked.topic):
             raise NoPermission(
-                f"group {asked.consumer_group} is not allowed to read topic {asked.topic}"
+                f"group {asked.consumer_group} is not allowed to read topic {asked.topic}",
+                forbiddenType=Forbidden.SUBSCRIPTION,
             )
         subscription = members.subscriptions.get(asked.topic)
         if subscription is None:

@@ -18,6 +18,7 @@ from firearrow.model.errors import (
     ResponseCode,
     ServerFailed,
     SubscriptionGroupNotFound,
+    SystemBusy,
     TopicNotFound,
 )
 from firearrow.model.message import (
@@ -154,6 +155,8 @@ class SendProcessor:
     def accept(self, command: Command, connection: Connection) -> tuple[Sent, TopicConfig]:
         """Check where a message goes, before anybody looks at what it is."""
         asked = parse_send(command)
+        if self._state.store.waits_for_disk and (reason := self._state.disk_waits.refusal()):
+            raise SystemBusy(reason)
         known = self._state.topics.get(asked.topic)
         topic = self._topic_for(asked, connection, known)
         queue_id = asked.queue_id
@@ -178,7 +181,8 @@ class SendProcessor:
         topic: TopicConfig | None,
     ) -> TopicConfig:
         state = self._state
-        if not state.config.broker_permission & Perm.WRITE and (topic is None or topic.order):
+        # Elsewhere the name servers say it: producers are told of no queue here.
+        if not state.config.broker_permission & Perm.WRITE and topic is not None and topic.order:
             raise NoPermission(f"broker {state.config.broker_name} does not take messages")
         if topic is None and (reason := check_topic_name(asked.topic)) is not None:
             raise InvalidParameter(reason)

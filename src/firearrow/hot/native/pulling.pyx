@@ -18,7 +18,7 @@ from firearrow.hot.native.commands import Command, encode_head
 from firearrow.hot.native.endian cimport i32, i64, w32
 from firearrow.hot.native.queues cimport QueueTail, record_of, record_sound
 from firearrow.hot.native.scanning cimport (
-    Head, Text, is_word, plain_string, put_decimal, read_head, whole_decimal,
+    Head, Text, bare_value, is_word, plain_string, put_decimal, read_head, whole_decimal,
 )
 from firearrow.hot.native.writing cimport LogWriter
 
@@ -141,9 +141,9 @@ cdef const uint8_t* _ext_fields(const uint8_t* p, const uint8_t* end, void* out)
     cdef int which
     while p + 1 < end and p[0] == 0x22:
         p = plain_string(p + 1, end, &name)
-        if p == NULL or p + 1 >= end or p[0] != 0x3A or p[1] != 0x22:
+        if p == NULL or p + 1 >= end or p[0] != 0x3A:
             return NULL
-        p = plain_string(p + 2, end, &value)
+        p = plain_string(p + 2, end, &value) if p[1] == 0x22 else bare_value(p + 1, end, &value)
         if p == NULL or p >= end:
             return NULL
         which = _field_of(&name)

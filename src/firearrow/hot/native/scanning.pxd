@@ -69,6 +69,28 @@ cdef inline const uint8_t* decimal(
     return p
 
 
+cdef inline const uint8_t* bare_value(
+    const uint8_t* p, const uint8_t* end, Text* out
+) noexcept nogil:
+    """A whole number or a boolean without quotes, which Node writes, as its text; NULL if not."""
+    cdef int64_t value
+    cdef const uint8_t* start = p
+    if end - p >= 4 and memcmp(p, b"true", 4) == 0:
+        p += 4
+    elif end - p >= 5 and memcmp(p, b"false", 5) == 0:
+        p += 5
+    else:
+        if p >= end or (p[0] == 0x2D and p + 1 < end and p[1] == 0x30) \
+                or (p[0] == 0x30 and p + 1 < end and 0x30 <= p[1] <= 0x39):
+            return NULL
+        p = decimal(p, end, &value)
+        if p == NULL:
+            return NULL
+    out.p = start
+    out.size = <int>(p - start)
+    return p
+
+
 cdef inline bint is_word(Text* text, const char* word, int size) noexcept nogil:
     return text.size == size and memcmp(text.p, word, size) == 0
 
@@ -103,8 +125,6 @@ cdef inline bint read_head(
             return False
         p += 1
         if p[0] == 0x22:
-            if is_word(&name, b"remark", 6):
-                return False
             p = plain_string(p + 1, end, &text)
         elif p[0] == 0x7B:
             if seen or not is_word(&name, b"extFields", 9):

@@ -17,8 +17,8 @@ from firearrow.hot.native.endian cimport i16, i32, w32
 from firearrow.hot.native.queues cimport QueueTail
 from firearrow.hot.native.records cimport write_raw
 from firearrow.hot.native.scanning cimport (
-    Head, Text, is_word, plain_string, put_decimal, put_hex, put_offset, raw_string, read_head,
-    whole_decimal,
+    Head, Text, bare_value, is_word, plain_string, put_decimal, put_hex, put_offset, raw_string,
+    read_head, whole_decimal,
 )
 from firearrow.hot.native.writing cimport LogWriter
 
@@ -54,8 +54,36 @@ cdef class TopicGate:
 
 
 cdef struct _Fields:
-    # What a send request says; letters are those of the V2 header.
+    # What a send request says; letters are those of the V2 header, long names those of the first.
     Text letter[26]
+    Text long_name[26]
+
+
+cdef inline char _letter_of(Text* name) noexcept nogil:
+    """The letter that a long name has in the V2 header; 0 for one that is not looked at."""
+    if name.size == 5:
+        if is_word(name, b"topic", 5):
+            return b"b"
+        return b"m" if is_word(name, b"batch", 5) else 0
+    if name.size == 4:
+        return b"h" if is_word(name, b"flag", 4) else 0
+    if name.size == 7:
+        if is_word(name, b"queueId", 7):
+            return b"e"
+        return b"f" if is_word(name, b"sysFlag", 7) else 0
+    if name.size == 10:
+        return b"i" if is_word(name, b"properties", 10) else 0
+    if name.size == 12:
+        return b"c" if is_word(name, b"defaultTopic", 12) else 0
+    if name.size == 13:
+        if is_word(name, b"bornTimestamp", 13):
+            return b"g"
+        return b"a" if is_word(name, b"producerGroup", 13) else 0
+    if name.size == 14:
+        return b"j" if is_word(name, b"reconsumeTimes", 14) else 0
+    if name.size == 21:
+        return b"d" if is_word(name, b"defaultTopicQueueNums", 21) else 0
+    return 0
 
 
 cdef struct _Common:
@@ -74,17 +102,23 @@ cdef const uint8_t* _ext_fields(
     """``{"a":"...",...}`` from behind its brace; NULL if it is not plain."""
     cdef _Fields* header = <_Fields*>out
     cdef Text name, value
+    cdef char letter
     if p < end and p[0] == 0x7D:
         return p + 1
     while p + 1 < end and p[0] == 0x22:
         p = plain_string(p + 1, end, &name)
-        if p == NULL or p + 1 >= end or p[0] != 0x3A or p[1] != 0x22:
+        if p == NULL or p + 1 >= end or p[0] != 0x3A:
             return NULL
-        p = raw_string(p + 2, end, &value)
+        p = raw_string(p + 2, end, &value) if p[1] == 0x22 else bare_value(p + 1, end, &value)
         if p == NULL or p >= end:
             return NULL
-        if name.size == 1 and 0x61 <= name.p[0] <= 0x7A:
-            header.letter[name.p[0] - 0x61] = value
+        if name.size == 1:
+            if 0x61 <= name.p[0] <= 0x7A:
+                header.letter[name.p[0] - 0x61] = value
+        else:
+            letter = _letter_of(&name)
+            if letter:
+                header.long_name[letter - 0x61] = value
         if p[0] == 0x7D:
             return p + 1
         if p[0] != 0x2C:
@@ -145,8 +179,8 @@ cdef class SendPath:
     cdef dict _gates
     cdef bytes _added
     cdef list _added_names
-    cdef list _literals
-    cdef list _slots
+    cdef tuple _reply  # literals and slots
+    cdef tuple _reply_without_id
     cdef bytearray _scratch
     cdef Py_ssize_t _stored  # messages, since the read began
 
@@ -160,24 +194,25 @@ cdef class SendPath:
             [f"{name}\x01{value}\x02" for name, value in added.items()]).encode()
         self._added_names = [name.encode() for name in added]
         self._scratch = bytearray(PROPERTIES_MAX + 1 + len(self._added))
-        self._learn_reply(reply)
+        self._reply = self._learn_reply(
+            reply, (MSG_ID, QUEUE_ID, QUEUE_OFFSET, TRANSACTION_ID, OPAQUE))
+        self._reply_without_id = self._learn_reply(reply, (MSG_ID, QUEUE_ID, QUEUE_OFFSET, OPAQUE))
 
-    def _learn_reply(self, reply):
+    @staticmethod
+    def _learn_reply(reply, slots):
         """Cut a reply of the general encoder into what is always the same and what is not."""
-        ext = {
-            **reply, "msgId": _SENTINELS[0], "queueId": _SENTINELS[1],
-            "queueOffset": _SENTINELS[2], "transactionId": _SENTINELS[3],
-        }
-        text = encode_frame(Command(0, ext, opaque=int(_SENTINELS[4]), flag=1))[8:].decode()
-        found = sorted((text.index(word), slot, word) for slot, word in enumerate(_SENTINELS))
-        self._literals = []
-        self._slots = []
+        names = ("msgId", "queueId", "queueOffset", "transactionId")
+        ext = {**reply, **{names[slot]: _SENTINELS[slot] for slot in slots if slot != OPAQUE}}
+        text = encode_frame(Command(0, ext, opaque=int(_SENTINELS[OPAQUE]), flag=1))[8:].decode()
+        literals = []
+        found = []
         at = 0
-        for start, slot, word in found:
-            self._literals.append(text[at:start].encode())
-            self._slots.append(slot)
-            at = start + len(word)
-        self._literals.append(text[at:].encode())
+        for start, slot in sorted((text.index(_SENTINELS[slot]), slot) for slot in slots):
+            literals.append(text[at:start].encode())
+            found.append(slot)
+            at = start + len(_SENTINELS[slot])
+        literals.append(text[at:].encode())
+        return literals, found
 
     def serve(self, data, frame_bytes_max, bytes born_host not None, now_ms):
         cdef Py_buffer buffer
@@ -229,8 +264,12 @@ cdef class SendPath:
                 or not read_head(frame + 8, body, &head, _ext_fields, &header):
             return 0
         batch = head.code == 320
-        if (head.code != 310 and not batch) or head.flag & ~2:
+        if (head.code != 310 and head.code != 10 and not batch) or head.flag & ~2:
             return 0
+        if head.code == 10:
+            if header.letter[1].p != NULL:
+                return 0
+            memcpy(&header.letter[0], &header.long_name[0], sizeof(header.letter))
         if header.letter[0].p == NULL or header.letter[1].p == NULL or header.letter[2].p == NULL:
             return 0
         if not _int_letter(&header, b"d", &queues_wanted) \
@@ -262,7 +301,7 @@ cdef class SendPath:
             return 0
         queue = <QueueTail?>gate.queues[queue_id]
         properties_bytes = self._properties(&header.letter[8], &unique)
-        if properties_bytes <= 0 or body_bytes > writer.body_bytes_max \
+        if properties_bytes < 0 or (unique.p == NULL and not batch) or body_bytes > writer.body_bytes_max \
                 or writer.room <= writer.position:
             return 0
         common.sys_flag, common.reconsume = <int>sys_flag, <int>reconsume
@@ -363,53 +402,55 @@ cdef class SendPath:
         return size + <int>PyBytes_GET_SIZE(self._added)
 
     cdef int _properties(self, Text* text, Text* unique) except -2:
-        """Put what is stored as it is into the scratch; its size, or 0 if a rule is needed."""
+        """Put what is stored as it is into the scratch; its size, or -1 if a rule is needed."""
         cdef uint8_t* out = <uint8_t*>PyByteArray_AS_STRING(self._scratch)
         cdef int size, at = 0, stop, middle, pairs = 0, i
         cdef Text names[PAIRS_MAX]
         cdef bytes added
-        if text.p == NULL:
+        unique.p = NULL
+        unique.size = 0
+        if text.p == NULL or text.size == 0:
             return 0
         size = _unescape(text, out)
-        if size <= 0 or out[size - 1] != 2:
-            return 0
-        unique.p = NULL
+        if size <= 0 or size >= PROPERTIES_MAX:
+            return -1
+        if out[size - 1] != 2:  # older clients leave out the last separator
+            out[size] = 2
+            size += 1
         while at < size:
             stop = at
             middle = -1
             while out[stop] != 2:
                 if out[stop] == 1:
                     if middle >= 0:
-                        return 0
+                        return -1
                     middle = stop
                 stop += 1
             if middle <= at or middle + 1 >= stop or pairs == PAIRS_MAX:
-                return 0
+                return -1
             names[pairs].p = out + at
             names[pairs].size = middle - at
             if _special(names[pairs].p, names[pairs].size):
-                return 0
+                return -1
             for i in range(pairs):
                 if names[i].size == names[pairs].size and memcmp(
                     names[i].p, names[pairs].p, names[i].size
                 ) == 0:
-                    return 0
+                    return -1
             if is_word(&names[pairs], b"UNIQ_KEY", 8):
                 unique.p = out + middle + 1
                 unique.size = stop - middle - 1
             elif is_word(&names[pairs], b"WAIT", 4):
                 if stop - middle - 1 != 4 or memcmp(out + middle + 1, b"true", 4) != 0:
-                    return 0
+                    return -1
             pairs += 1
             at = stop + 1
-        if unique.p == NULL:
-            return 0
         for added in self._added_names:
             for i in range(pairs):
                 if is_word(&names[i], PyBytes_AS_STRING(added), <int>PyBytes_GET_SIZE(added)):
-                    return 0
+                    return -1
         if size + PyBytes_GET_SIZE(self._added) > PROPERTIES_MAX:
-            return 0
+            return -1
         return size
 
     cdef int _answer(
@@ -419,18 +460,20 @@ cdef class SendPath:
         cdef Py_ssize_t start = PyByteArray_GET_SIZE(replies)
         cdef bytes host = self._writer.store_host
         cdef bytes literal
+        cdef list literals, slots
+        literals, slots = self._reply if unique.p != NULL else self._reply_without_id
         cdef Py_ssize_t room = 72 + count * (2 * PyBytes_GET_SIZE(host) + 17) + unique.size
         cdef int i, slot
         cdef uint8_t* p
-        for literal in self._literals:
+        for literal in literals:
             room += PyBytes_GET_SIZE(literal)
         PyByteArray_Resize(replies, start + room)
         p = <uint8_t*>PyByteArray_AS_STRING(replies) + start + 8
-        for i in range(5):
-            literal = <bytes>self._literals[i]
+        for i in range(len(slots)):
+            literal = <bytes>literals[i]
             memcpy(p, PyBytes_AS_STRING(literal), PyBytes_GET_SIZE(literal))
             p += PyBytes_GET_SIZE(literal)
-            slot = self._slots[i]
+            slot = slots[i]
             if slot == MSG_ID:
                 p = self._put_ids(p, host, offset, count)
             elif slot == QUEUE_ID:
@@ -442,7 +485,7 @@ cdef class SendPath:
                 p += unique.size
             else:
                 p = put_decimal(p, opaque)
-        literal = <bytes>self._literals[5]
+        literal = <bytes>literals[len(slots)]
         memcpy(p, PyBytes_AS_STRING(literal), PyBytes_GET_SIZE(literal))
         p += PyBytes_GET_SIZE(literal)
         cdef uint8_t* first = <uint8_t*>PyByteArray_AS_STRING(replies) + start

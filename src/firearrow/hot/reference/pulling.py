@@ -257,7 +257,6 @@ def _is_ordinary(command: Command) -> bool:
         command.code in {PULL_MESSAGE, LITE_PULL_MESSAGE}
         and command.serializer == JSON_HEADER
         and command.flag == 0
-        and command.remark is None
         and not command.body
         and "consumerGroup" in ext
         and "topic" in ext

@@ -1,8 +1,8 @@
 """The send path of a broker for ordinary messages: from bytes of a socket to the log and a reply.
 
 `SendPath.serve` takes frames from the front of what was read, as long as each is an ordinary send:
-a SEND_MESSAGE_V2 or a SEND_BATCH_MESSAGE in JSON, to a topic and queue that have a gate, with
-nothing that needs a rule of its own. One message of a batch:
+a SEND_MESSAGE, SEND_MESSAGE_V2 or SEND_BATCH_MESSAGE in JSON, to a topic and queue that have a
+gate, with nothing that needs a rule of its own. One message of a batch:
 
     | size 4 | magic 4 | crc 4 | flag 4 | body length 4, body | properties length 2, properties |
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from firearrow.hot.reference.queues import QueueTail
     from firearrow.hot.reference.writing import LogWriter
 
+SEND_MESSAGE: Final = 10
 SEND_MESSAGE_V2: Final = 310
 SEND_BATCH_MESSAGE: Final = 320
 _BATCH_HEAD: Final = struct.Struct(">iiiii")
@@ -56,6 +57,20 @@ SPECIAL_PROPERTIES: Final = frozenset(
     }
 )
 _INT32: Final = range(-(1 << 31), 1 << 31)
+# What the fields of the first form of the header, which Go sends, are called in the second.
+_LETTERS: Final = {
+    "producerGroup": "a",
+    "topic": "b",
+    "defaultTopic": "c",
+    "defaultTopicQueueNums": "d",
+    "queueId": "e",
+    "sysFlag": "f",
+    "bornTimestamp": "g",
+    "flag": "h",
+    "properties": "i",
+    "reconsumeTimes": "j",
+    "batch": "m",
+}
 
 
 class TopicGate:
@@ -136,22 +151,22 @@ class SendPath:
         self, command: Command, born_host: bytes, now_ms: int
     ) -> tuple[bytes, int, int] | None:
         """Append what an ordinary request brings; None if it is not one."""
-        ext = command.ext
+        ext = _short_names(command)
         properties = self._properties(ext.get("i", ""))
-        if properties is None or not _is_ordinary(command):
+        if properties is None or not _is_ordinary(command, ext):
             return None
         _, queue_id, sys_flag, flag, reconsume_times = _int32_fields(ext)
         gate = self._gates.get(ext["b"].encode("utf-8", "replace"))
         if gate is None or not 0 <= queue_id < len(gate.queues):
             return None
         queue = gate.queues[queue_id]
-        if queue is None:
-            return None
         text, unique_key = properties
-        parts: list[tuple[int, bytes, bytes]] | None = [(flag, command.body, b"")]
+        parts: list[tuple[int, bytes, bytes]] | None = None
         if command.code == SEND_BATCH_MESSAGE:
             parts = self._parts(command.body, gate.topic)
-        if parts is None:
+        elif unique_key:  # else the general handler makes one
+            parts = [(flag, command.body, b"")]
+        if queue is None or parts is None:
             return None
         added = "".join(f"{name}\x01{value}\x02" for name, value in self._added.items())
         messages = [
@@ -219,20 +234,23 @@ class SendPath:
 
     def _properties(self, text: str) -> tuple[str, str] | None:
         """Properties that are stored as they are, and the unique key; None if a rule is needed."""
-        if not text.isascii() or not text.endswith("\x02") or '"' in text or "\\" in text:
-            return None
+        if not text:
+            return "", ""
+        if not text.endswith("\x02"):
+            text += "\x02"  # older clients leave out the last separator
         pairs = text[:-1].split("\x02")
         properties = decode_properties(text)
         if len(properties) != len(pairs) or any(pair.count("\x01") != 1 for pair in pairs):
             return None  # empty or repeated ones: what is left of them is decided elsewhere
-        if any(ord(letter) < 32 for pair in pairs for letter in pair.replace("\x01", "")):
+        plain = text.replace("\x01", "").replace("\x02", "")
+        if not plain.isascii() or any(letter < " " or letter in '"\\' for letter in plain):
             return None
         names = properties.keys()
         if names & SPECIAL_PROPERTIES or names & self._added.keys():
             return None
-        if not properties.get("UNIQ_KEY") or properties.get("WAIT", "true") != "true":
+        if properties.get("WAIT", "true") != "true":
             return None
-        return text, properties["UNIQ_KEY"]
+        return text, properties.get("UNIQ_KEY", "")
 
     def _answer(self, command: Command, messages: list[StoreMessage], unique_key: str) -> bytes:
         host = self._writer.store_host
@@ -242,20 +260,29 @@ class SendPath:
             "msgId": ",".join(offset_message_id(ip, port, m.physical_offset) for m in messages),
             "queueId": str(messages[0].queue_id),
             "queueOffset": str(messages[0].queue_offset),
-            "transactionId": unique_key,
         }
+        if unique_key:
+            ext["transactionId"] = unique_key
         return encode_frame(Command(0, ext, opaque=command.opaque, flag=1))
 
 
-def _is_ordinary(command: Command) -> bool:
-    """Whether every field but the properties is one that the general handler just takes."""
+def _short_names(command: Command) -> dict[str, str]:
+    """The fields by their letters; nothing for a mixture of both forms."""
     ext = command.ext
+    if command.code != SEND_MESSAGE:
+        return ext
+    if "b" in ext:
+        return {}
+    return {_LETTERS[name]: value for name, value in ext.items() if name in _LETTERS}
+
+
+def _is_ordinary(command: Command, ext: dict[str, str]) -> bool:
+    """Whether every field but the properties is one that the general handler just takes."""
     return (
         (command.code, ext.get("m", "false"))
-        in {(SEND_MESSAGE_V2, "false"), (SEND_BATCH_MESSAGE, "true")}
+        in {(SEND_MESSAGE, "false"), (SEND_MESSAGE_V2, "false"), (SEND_BATCH_MESSAGE, "true")}
         and command.serializer == JSON_HEADER
         and not command.flag & ~_ONEWAY
-        and command.remark is None
         and bool(command.body)
         and all(name in ext for name in _REQUIRED)
         and all(_is_integer(ext[name]) for name in "defgh")

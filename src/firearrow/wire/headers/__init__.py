@@ -101,6 +101,7 @@ from firearrow.wire.headers.pop import (
     PopMessageRequest,
 )
 from firearrow.wire.headers.pull import (
+    Forbidden,
     PullFlag,
     PullMessageReply,
     PullMessageRequest,
@@ -171,6 +172,7 @@ __all__ = [
     "DeleteTopicRequest",
     "DeleteUserRequest",
     "EndTransactionRequest",
+    "Forbidden",
     "GetAclRequest",
     "GetAllSubscriptionGroupReply",
     "GetAllSubscriptionGroupRequest",

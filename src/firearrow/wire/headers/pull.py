@@ -1,6 +1,6 @@
 """Pulling messages."""
 
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 
 from firearrow.wire.header import Header, Int32, Int64
 
@@ -13,6 +13,16 @@ class PullFlag(IntFlag):
     SUBSCRIPTION = 4  # the request carries its own filter
     CLASS_FILTER = 8  # obsolete
     LITE_PULL = 16
+
+
+class Forbidden(IntEnum):
+    """What forbids a pull, beside code 16."""
+
+    BROKER = 1
+    GROUP = 2
+    TOPIC = 3
+    BROADCASTING = 4
+    SUBSCRIPTION = 5
 
 
 class PullMessageRequest(Header, frozen=True, kw_only=True):
