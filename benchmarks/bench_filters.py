@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 from benchmarks.bench_store import folder, run_loop, store_in
 from benchmarks.harness import Measured, Stopwatch, measure, measure_part
+from firearrow.base.runtime import SystemClock
 from firearrow.broker.filtering import wanted_records
+from firearrow.broker.judging import BATCH_MESSAGES
+from firearrow.filters.server import Candidate, FilterLimits, FilterServer
 from firearrow.filters.sql import compile_sql
 from firearrow.hot import Record, StoreMessage, encode_record
 
@@ -26,6 +29,7 @@ PROPERTIES: Final = (
     "TRACE_ON\x01true\x02MSG_REGION\x01DefaultRegion\x02a\x01%d\x02region\x01EU\x02CLUSTER\x01c\x02"
 )
 BODY: Final = bytes(range(256)) * 4
+PYTHON: Final = "def matches(properties, body): return int(properties['a']) > 5"
 KINDS: Final = 10  # values of "a": each matches a tenth
 
 
@@ -79,6 +83,29 @@ def read_queue(count: int, watch: Stopwatch, expression: str) -> Iterable[bytes]
     return run_loop(read)
 
 
+def judge_elsewhere(count: int, watch: Stopwatch) -> Iterable[bytes]:
+    """Messages that a filter in Python judges in its own process; the time is the broker's."""
+    messages = [
+        Candidate((PROPERTIES % (number, number % KINDS)).encode(), BODY)
+        for number in range(BATCH_MESSAGES)
+    ]
+
+    async def judge() -> list[bytes]:
+        limits = FilterLimits(processes=1, memory_bytes=256 << 20, batch_ms=60_000)
+        server = FilterServer(limits, SystemClock(), lambda: None)
+        try:
+            await server.install("bench", PYTHON, "a benchmark")
+            verdicts = await server.judge("bench", messages)  # starts the process
+            with watch:
+                for _ in range(count // BATCH_MESSAGES):
+                    verdicts = await server.judge("bench", messages)
+        finally:
+            await server.stop()
+        return [verdicts]
+
+    return run_loop(judge)
+
+
 def compile_often(count: int) -> Iterable[bytes]:
     names: tuple[str, ...] = ()
     for _ in range(count):
@@ -105,6 +132,16 @@ def run() -> list[Measured]:
                 rounds=3,
             )
         )
+    found.append(
+        measure_part(
+            "a filter in Python, batches of 64",
+            "messages",
+            judge_elsewhere,
+            small=BATCH_MESSAGES,
+            large=500 * BATCH_MESSAGES,
+            rounds=3,
+        )
+    )
     found.append(
         measure("compile three conditions", "expressions", compile_often, small=2, large=200)
     )

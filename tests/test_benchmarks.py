@@ -22,6 +22,7 @@ DIGESTS: Final[dict[str, dict[str, str]]] = {
         "forty comparisons, records": "5feceb66",
         "one comparison, queue read through it": "d59eced1",
         "three conditions, queue read through it": "39fa9ec1",
+        "a filter in Python, batches of 64": "61d03094",
         "compile three conditions": "c613eb3a",
     },
     "bench_frames": {

@@ -27,7 +27,7 @@ from tests.support import ServedBroker, running_broker, until
 from firearrow.model.errors import ResponseCode
 from firearrow.model.group import SubscriptionData
 from firearrow.testing import ManualClock
-from firearrow.wire import bodies, java_json
+from firearrow.wire import bodies, headers, java_json
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, request
 from firearrow.wire.headers import PullFlag
@@ -230,3 +230,18 @@ async def test_messages_that_come_again_are_filtered_as_in_their_own_topic_if_as
         # An expression for the retry topic itself, or for the topic of origin.
         reply = await served.ask(sql_pull("a < 5", **retry))
         assert texts(reply) == ([b"9"] if support else [b"1"])
+
+
+async def test_entries_of_a_queue_show_which_messages_a_filter_lets_through(
+    tmp_path: Path,
+) -> None:
+    async with running_broker(tmp_path, enable_property_filter=True) as served:
+        await fill(served, 1, 9)
+        await served.ask(heartbeat("c", sql("a > 5")))
+        header = headers.QueryConsumeQueueRequest(
+            topic=TOPIC, queue_id=0, index=0, count=10, consumer_group=GROUP
+        )
+        reply = await served.ask(request(RequestCode.QUERY_CONSUME_QUEUE, header))
+        found = java_json.decode(reply.body, bodies.QueryConsumeQueueBody)
+        assert [entry.eval for entry in found.queue_data] == [False, True]
+        assert found.filter_data == "SQL92: a > 5"

@@ -103,7 +103,7 @@ class FilterTable:
             assert found is not None
             self._compiled[key] = found
         if isinstance(found, BrokerError):
-            raise found.with_traceback(None)
+            raise type(found)(str(found))
         return found
 
     # --- registering ------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The commands: those that start servers, and `store` with its own (`store_commands.py`)."""
+"""The commands: those that start servers, and `store` and `filter` with their own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from firearrow.base.telemetry import set_up_logging
 from firearrow.broker.broker import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.ignored_keys import IGNORED_KEYS as BROKER_IGNORED_KEYS
+from firearrow.cli.filter_commands import filter_app
 from firearrow.cli.running import run_until_stopped
 from firearrow.cli.standalone import Standalone
 from firearrow.cli.store_commands import store_app
@@ -34,6 +35,7 @@ app = typer.Typer(
 
 
 app.add_typer(store_app, name="store")
+app.add_typer(filter_app, name="filter")
 
 
 @app.callback()

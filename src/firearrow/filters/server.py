@@ -285,7 +285,12 @@ class FilterServer:
 
     async def _started(self, wanted: InstalledFilter) -> Worker:
         """A process that has loaded a filter; SubscriptionParseFailed if it does not load."""
-        worker = await Worker.start(self._limits)
+        try:
+            worker = await Worker.start(self._limits)
+        except OSError as error:
+            raise ServerFailed(
+                f"filter {wanted.name}: no process can be started for it: {error}"
+            ) from error
         try:
             async with time_limit(self._clock, START_MS):
                 kind, content = await worker.ask([wanted.source.encode("utf-8", "replace")])

@@ -62,6 +62,13 @@ class Ask(Enum):
     MATCH = auto()
 
 
+_TEMPLATE: Final = """
+def matches():
+    try:
+        return None
+    except Mismatch:
+        return False
+"""
 _OPERATORS: Final[dict[str, type[ast.cmpop]]] = {
     "<": ast.Lt,
     "<=": ast.LtE,
@@ -102,26 +109,14 @@ def evaluator_of(tree: Node) -> Evaluate:
     """A function of the values of `names_of(tree)` that says whether a message matches."""
     names = names_of(tree)
     coder = _Coder(names)
-    function = ast.FunctionDef(
-        name="matches",
-        args=ast.arguments(
-            posonlyargs=[],
-            args=[ast.arg(arg=f"v{number}") for number in range(len(names))],
-            kwonlyargs=[],
-            kw_defaults=[],
-            defaults=[],
-        ),
-        body=[
-            ast.Try(
-                body=[ast.Return(coder.code(tree, Ask.MATCH))],
-                handlers=[ast.ExceptHandler(type=_name("Mismatch"), body=[ast.Return(_false())])],
-                orelse=[],
-                finalbody=[],
-            )
-        ],
-        decorator_list=[],
-    )
-    module = ast.fix_missing_locations(ast.Module(body=[function], type_ignores=[]))
+    module = ast.parse(_TEMPLATE)
+    (function,) = module.body
+    assert isinstance(function, ast.FunctionDef)
+    function.args.args = [ast.arg(arg=f"v{number}") for number in range(len(names))]
+    (attempt,) = function.body
+    assert isinstance(attempt, ast.Try)
+    attempt.body = [ast.Return(coder.code(tree, Ask.MATCH))]
+    ast.fix_missing_locations(module)
     namespace = _HELPERS | coder.constants
     exec(compile(module, "<sql92>", "exec"), namespace)  # our tree, see the top of this file
     evaluate: Evaluate = namespace["matches"]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
+import struct
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 from firearrow.hot import PullPath, check_run, gather_entries
-from firearrow.hot.layout import ENTRY_BYTES, FILLER_SIZE
+from firearrow.hot.layout import ENTRY_BYTES, FILLER_SIZE, MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from firearrow.store.entry_files import ENTRY
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_HEAD: Final = struct.Struct(">ii20xq")  # of a record: size, magic code, place in the log
+_MAGICS: Final = frozenset({MAGIC_V1, MAGIC_V2})
 PULL_BYTES_MAX: Final = 8 * 1024 * 1024  # of one answer; a frame holds 16 MiB
 
 
@@ -140,6 +143,14 @@ class QueueReader:
             got.next_offset = offset + per_file - offset % per_file
             return got
         cold_before = commit_log.end_offset - self._memory_bytes
+        if wanted is not None:
+            taken = self._select(got, offset, raw, max_count, codes, wanted)
+            if taken >= 0:
+                rest = raw[taken * ENTRY_BYTES :]
+                self._one_by_one(got, queue, offset + taken, rest, max_count, codes, wanted)
+            if got.count:
+                got.status = Status.FOUND
+            return got
         gathered = gather_entries(
             raw,
             min(max_count, most),
@@ -148,7 +159,7 @@ class QueueReader:
             min(PULL_BYTES_MAX, config.max_transfer_bytes_on_message_in_disk),
             cold_before,
             codes,
-            commit_log.segments.buffers if wanted is None else {},
+            commit_log.segments.buffers,
             commit_log.segments.file_bytes,
             self._verified_from,
             queue.topic_bytes,
@@ -164,6 +175,54 @@ class QueueReader:
         if got.count:
             got.status = Status.FOUND
         return got
+
+    def _select(  # noqa: PLR0917 - the part of `read` that looks at every record
+        self,
+        got: Got,
+        offset: int,
+        raw: bytes,
+        max_count: int,
+        codes: Collection[int] | None,
+        wanted: Callable[[memoryview], bool],
+    ) -> int:
+        """Records that `wanted` likes, as long as they are where and what their entries say.
+
+        Returns before which entry it stopped because that is not so; -1 if it did not.
+        """
+        config, segments, verified_from = self._config, self._log.segments, self._verified_from
+        files, file_bytes = segments.buffers, segments.file_bytes
+        cold_before = self._log.end_offset - self._memory_bytes
+        most = min(max_count, config.max_transfer_count_on_message_in_memory)
+        bytes_max = min(PULL_BYTES_MAX, config.max_transfer_bytes_on_message_in_memory)
+        cold_most = min(max_count, config.max_transfer_count_on_message_in_disk)
+        cold_bytes_max = min(PULL_BYTES_MAX, config.max_transfer_bytes_on_message_in_disk)
+        count = total = 0
+        for number, (physical, size, tags_code) in enumerate(ENTRY.iter_unpack(raw)):
+            got.cold = cold = physical < cold_before
+            if count and (
+                count >= (cold_most if cold else most)
+                or total + size > (cold_bytes_max if cold else bytes_max)
+            ):
+                break
+            if size != FILLER_SIZE and (codes is None or _as_int(tags_code) in codes):
+                at = physical % file_bytes
+                data = files.get(physical - at)
+                if (
+                    data is None
+                    or physical < verified_from
+                    or not RECORD_BYTES_MIN <= size <= file_bytes - at
+                ):
+                    return number
+                said_size, magic, place = _HEAD.unpack_from(data, at)
+                if said_size != size or place != physical or magic not in _MAGICS:
+                    return number
+                record = data[at : at + size]
+                if wanted(record):
+                    got.slices.append(record)
+                    got.count = count = count + 1
+                    got.size = total = total + size
+            got.next_offset = offset + number + 1
+        return -1
 
     def _one_by_one(  # noqa: PLR0917 - the rest of `read`
         self,

@@ -99,6 +99,42 @@ async def test_records_can_be_chosen_by_their_content(tmp_path: Path) -> None:
         assert (bodies(records_of(got)), got.next_offset) == ([b"7", b"17"], 20)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"access_message_in_memory_max_ratio": 0},
+        {"max_transfer_bytes_on_message_in_memory": 500},
+        {"mapped_file_size_consume_queue": 200},
+    ],
+)
+async def test_a_filter_that_wants_everything_gets_what_no_filter_gets(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """Also of records in several files, written before a restart, or spoiled."""
+    asked = [(offset, count) for offset in range(0, 60, 7) for count in (0, 1, 10, 100)]
+    for start in range(2):
+        async with open_store(tmp_path, **settings) as store:
+            tags = ["red", "blue", ""] * 10
+            await put_all(store, (message(b"body", tags=tag) for tag in tags))
+            for codes in (None, {CODES["red"]}):
+                for offset, count in asked:
+                    plain = store.get("orders", 0, offset, count, codes=codes)
+                    looked = store.get(
+                        "orders", 0, offset, count, codes=codes, wanted=lambda _: True
+                    )
+                    assert (looked.status, looked.count, looked.size, looked.next_offset) == (
+                        plain.status,
+                        plain.count,
+                        plain.size,
+                        plain.next_offset,
+                    )
+                    assert b"".join(looked.slices) == b"".join(plain.slices)
+                    assert looked.cold == plain.cold
+            if start == 0:
+                await spoil(store, tmp_path, 12)
+
+
 async def test_neighbours_in_the_log_share_one_slice_and_no_byte_is_copied(tmp_path: Path) -> None:
     async with open_store(tmp_path, mapped_file_size_consume_queue=2_000) as store:
         await put_all(store, (message(b"same") for _ in range(5)))

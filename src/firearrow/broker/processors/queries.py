@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from firearrow.broker.filtering import wanted_records
 from firearrow.broker.processors.common import json_reply, raw_message
 from firearrow.model.errors import InvalidParameter, ResponseCode, ServerFailed
 from firearrow.net.router import REPLY_BODY_BYTES_MAX
@@ -12,7 +13,7 @@ from firearrow.wire import bodies, headers
 from firearrow.wire.command import Command, reply_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from firearrow.broker.state import BrokerState
     from firearrow.model.group import SubscriptionData
@@ -80,7 +81,12 @@ class QueryProcessor:
                 subscription_data=subscription,
                 filter_data=note,
                 queue_data=tuple(
-                    entries(queue, asked.index, min(asked.count, ENTRIES_MAX), subscription)
+                    entries(
+                        queue,
+                        asked.index,
+                        min(asked.count, ENTRIES_MAX),
+                        self._filter(asked.consumer_group, subscription),
+                    )
                 ),
                 max_queue_index=queue.max_offset,
                 min_queue_index=queue.min_offset,
@@ -96,20 +102,42 @@ class QueryProcessor:
         subscription = None if group is None else group.subscriptions.get(topic)
         if subscription is None:
             return None, f"no member of group {group_name} that subscribes to {topic} is connected"
-        return subscription, "null"
+        known = self._state.filters.get(topic, group_name)
+        if known is None:
+            return subscription, "null"
+        return subscription, f"{known.expression_type}: {known.expression}"
+
+    def _filter(
+        self, group: str | None, subscription: SubscriptionData | None
+    ) -> Callable[[int, int, int], bool]:
+        """Whether a group gets the message of an entry: by its place, size and tag hash."""
+        if subscription is None or group is None:
+            return lambda *_: False
+        codes = subscription.tag_codes
+        if codes is not None:
+            return lambda _place, _size, code: code in codes
+        known = self._state.filters.get(subscription.topic, group)
+        if known is None:
+            return lambda *_: True
+        matches, read = wanted_records(known.filter), self._state.store.lookup.slice_at
+
+        def look(place: int, size: int, _: int) -> bool:
+            record = read(place, size)
+            return record is not None and matches(record)
+
+        return look
 
 
 def entries(
-    queue: ConsumeQueue, offset: int, count: int, subscription: SubscriptionData | None
+    queue: ConsumeQueue, offset: int, count: int, fits: Callable[[int, int, int], bool]
 ) -> Iterator[bodies.ConsumeQueueData]:
-    codes = None if subscription is None else subscription.tag_codes
     while count > 0 and (raw := queue.entries(offset, count)):
         for physical, size, code in ENTRY.iter_unpack(raw):
             yield bodies.ConsumeQueueData(
                 physic_offset=physical,
                 physic_size=size,
                 tags_code=code,
-                eval=subscription is not None and (codes is None or code in codes),
+                eval=fits(physical, size, code),
             )
         read = len(raw) // ENTRY.size
         offset += read
