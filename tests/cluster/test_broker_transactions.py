@@ -189,16 +189,17 @@ async def test_message_that_is_no_half_message_cannot_be_committed(tmp_path: Pat
         assert await bodies_in(served, HALF_TOPIC) == []
 
 
-async def test_producer_that_does_not_know_gets_no_answer_and_is_asked_later(
+async def test_producer_that_does_not_know_is_asked_later(
     tmp_path: Path,
 ) -> None:
     clock = ManualClock()
     async with running_broker(tmp_path, clock) as served, producing(served) as producer:
         place = await begun(served, clock)
-        for outcome in (TRANSACTION_UNKNOWN, 4, 99):
-            await served.client.invoke_oneway(
-                served.broker.address, end(place, outcome, oneway=True)
-            )
+        assert (await served.ask(end(place, TRANSACTION_UNKNOWN))).code == 0
+        for outcome in (4, -1, 99):
+            reply = await served.ask(end(place, outcome))
+            assert reply.code == ResponseCode.INVALID_PARAMETER
+            assert "commitOrRollback" in (reply.remark or "")
         await rounds(served, clock)
         await until(lambda: producer.checks, "the producer is asked")
 

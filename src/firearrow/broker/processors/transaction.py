@@ -11,7 +11,7 @@ from firearrow.broker.processors.common import json_reply
 from firearrow.broker.processors.send import park_if_delayed
 from firearrow.broker.transactions import copied, half_of_record, identity_of_record
 from firearrow.hot import decode_properties, offset_message_id, parse_offset_message_id
-from firearrow.model.errors import ResponseCode, ServerFailed
+from firearrow.model.errors import InvalidParameter, ResponseCode, ServerFailed
 from firearrow.model.message import (
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
@@ -25,6 +25,7 @@ from firearrow.wire.codes import Flag
 from firearrow.wire.command import Command, reply_to
 from firearrow.wire.headers import TRANSACTION_COMMIT as COMMIT
 from firearrow.wire.headers import TRANSACTION_ROLLBACK as ROLLBACK
+from firearrow.wire.headers import TRANSACTION_UNKNOWN as UNKNOWN
 
 if TYPE_CHECKING:
     from firearrow.broker.state import BrokerState
@@ -50,8 +51,13 @@ class TransactionProcessor:
         if state.config.broker_role is BrokerRole.SLAVE:
             remark = f"broker {state.config.broker_name} is a slave; its master ends transactions"
             return reply_to(command, ResponseCode.SLAVE_NOT_AVAILABLE, remark=remark)
+        if asked.commit_or_rollback == UNKNOWN:
+            return reply_to(command)  # the producer does not know, either; it will be asked again
         if asked.commit_or_rollback not in {COMMIT, ROLLBACK}:
-            return None  # the producer does not know yet, either; it will be asked again
+            raise InvalidParameter(
+                f"commitOrRollback {asked.commit_or_rollback}: {COMMIT} commits, {ROLLBACK} rolls "
+                f"back, {UNKNOWN} leaves it open"
+            )
         record = state.store.lookup.record_at(asked.commit_log_offset)
         if record is None or record.topic != HALF_TOPIC:
             raise ServerFailed(

@@ -210,7 +210,6 @@ REQUEST_BODIES: Final[dict[RequestCode, Any]] = {
     RequestCode.AUTH_CREATE_ACL: AclInfo,
     RequestCode.AUTH_UPDATE_ACL: AclInfo,
     RequestCode.BATCH_ACK_MESSAGE: BatchAckBody,
-    RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS: OpenTransactions,
 }
 
 RESPONSE_BODIES: Final[dict[RequestCode, Any]] = {
@@ -263,4 +262,5 @@ RESPONSE_BODIES: Final[dict[RequestCode, Any]] = {
     RequestCode.AUTH_LIST_USER: tuple[UserInfo, ...],
     RequestCode.AUTH_GET_ACL: AclInfo,
     RequestCode.AUTH_LIST_ACL: tuple[AclInfo, ...],
+    RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS: OpenTransactions,
 }
