@@ -20,6 +20,18 @@ DELAY: Final = "DELAY"
 REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 INNER_NUM: Final = "INNER_NUM"
+PRODUCER_GROUP: Final = "PGROUP"
+BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+
+# Messages with a delivery time of their own: what clients ask for, and what the timer adds.
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"  # the slot of the wheel
+TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
+TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
+TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
+TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"  # takes another message back
 
 # --- system flag ----------------------------------------------------------------------------
 FLAG_COMPRESSED: Final = 0x1
