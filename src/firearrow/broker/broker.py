@@ -23,6 +23,7 @@ from firearrow.broker.request_table import request_table
 from firearrow.broker.saving import SavedTable
 from firearrow.broker.state import BrokerState
 from firearrow.broker.statistics import SAMPLE_MS, BrokerStatistics
+from firearrow.broker.timers import TimerService
 from firearrow.broker.topic_table import TopicTable
 from firearrow.model.group import MessageModel
 from firearrow.model.message import host_bytes
@@ -86,6 +87,7 @@ class Broker:
             locks=QueueLocks(clock),
             held=HeldPulls(clock, limit=config.held_pulls_max),
             delays=delays,
+            timers=TimerService(config, store, topics, clock),
             disk_waits=DiskWaits(store, clock, timeout_ms=config.sync_flush_timeout),
             registration=Registration(config, topics, self._client, tasks, clock),
             statistics=BrokerStatistics(clock, config.broker_cluster_name),
@@ -143,6 +145,7 @@ class Broker:
             await self._serve()
         except BaseException:
             await self._let_go()
+            await self.state.timers.stop()
             await self.state.store.stop()
             raise
         log.info("broker %s listens on %s", self.config.broker_name, self.address)
@@ -157,6 +160,7 @@ class Broker:
         state.store.set_store_host(state.store_host)
         state.store.listen(state.held.wake)
         state.delays.start()
+        state.timers.start()
         ha_port = config.ha_listen_port or port + 1
         await state.registration.start(_address(host, port), _address(host, ha_port))
         self._save_delays_soon()
@@ -178,6 +182,7 @@ class Broker:
         if offsets is not None:
             state.offsets.load(offsets.offset_table, offsets.data_version)
         state.delays.load(self._saved_delays.load())
+        state.timers.load()
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
             table.save_soon()
@@ -227,6 +232,7 @@ class Broker:
         state.delays.stop()
         state.held.wake_all()
         await self._let_go()
+        await state.timers.stop()
         await state.store.stop()
         self._save_offsets()
         store = state.store.statistics()

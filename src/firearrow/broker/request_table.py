@@ -13,6 +13,7 @@ from firearrow.broker.processors.progress import ProgressProcessor
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.queries import QueryProcessor
 from firearrow.broker.processors.retry import RetryProcessor
+from firearrow.broker.processors.timers import TimerProcessor
 from firearrow.broker.processors.topics_admin import TopicAdmin
 from firearrow.wire.codes import RequestCode
 
@@ -30,11 +31,13 @@ def request_table(state: BrokerState, send: SendProcessor) -> dict[int, Handler]
 def requests_of_clients(state: BrokerState, send: SendProcessor) -> dict[int, Handler]:
     pull, retry = PullProcessor(state), RetryProcessor(state)
     members, offsets = MembershipProcessor(state), OffsetsProcessor(state)
+    timers = TimerProcessor(state)
     return {
         # Producing
         RequestCode.SEND_MESSAGE: send.handle_send,
         RequestCode.SEND_MESSAGE_V2: send.handle_send,
         RequestCode.SEND_BATCH_MESSAGE: send.handle_send,
+        RequestCode.RECALL_MESSAGE: timers.handle_recall,
         # Consuming
         RequestCode.PULL_MESSAGE: pull.handle_pull,
         RequestCode.LITE_PULL_MESSAGE: pull.handle_pull,
@@ -60,6 +63,7 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
     """What tools and dashboards ask for; clients use some of it too."""
     queries, topics, groups = QueryProcessor(state), TopicAdmin(state), GroupAdmin(state)
     progress, consumers, broker = ProgressProcessor(state), ConsumerAdmin(state), BrokerAdmin(state)
+    timers = TimerProcessor(state)
     return {
         # Queries
         RequestCode.QUERY_MESSAGE: queries.handle_by_key,
@@ -95,6 +99,10 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
         RequestCode.CLONE_GROUP_OFFSET: progress.handle_clone,
         RequestCode.GET_ALL_CONSUMER_OFFSET: progress.handle_all_offsets,
         RequestCode.GET_ALL_DELAY_OFFSET: progress.handle_all_delays,
+        # The timer
+        RequestCode.GET_TIMER_CHECK_POINT: timers.handle_checkpoint,
+        RequestCode.GET_TIMER_METRICS: timers.handle_metrics,
+        RequestCode.LIST_TIMERS: timers.handle_list,
         # Live consumers
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: consumers.handle_reset,
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: consumers.handle_status,

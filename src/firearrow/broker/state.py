@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from firearrow.broker.queue_locks import QueueLocks
     from firearrow.broker.registration import Registration
     from firearrow.broker.statistics import BrokerStatistics
+    from firearrow.broker.timers import TimerService
     from firearrow.broker.topic_table import TopicTable
     from firearrow.store.store import MessageStore
 
@@ -38,6 +39,7 @@ class BrokerState:
     locks: QueueLocks
     held: HeldPulls
     delays: DelayService
+    timers: TimerService
     disk_waits: DiskWaits
     registration: Registration
     statistics: BrokerStatistics

@@ -173,6 +173,7 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
+    LIST_TIMERS = 390001  # ours, far from RocketMQ's: what waits in the timer; JSON headers only
 
 
 class Flag(IntFlag):

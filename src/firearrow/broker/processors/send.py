@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from firearrow.broker.express import ExpressLane, born_host_of
+from firearrow.broker.timer_admission import park_in_timer
 from firearrow.hot import StoreMessage, decode_properties, encode_unique_key, offset_message_id
 from firearrow.model.errors import (
     BrokerError,
@@ -24,14 +25,18 @@ from firearrow.model.message import (
     FLAG_TRANSACTION,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_OUT_MS,
     UNIQ_KEY,
     WAIT,
 )
+from firearrow.model.timer import TIMER_PROPERTIES, RecallHandle, is_timed
 from firearrow.model.topic import (
     AUTO_CREATE_TOPIC,
     NO_SEND_TOPICS,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TOPIC_CHARS_MAX,
     Perm,
     TopicConfig,
@@ -50,7 +55,6 @@ if TYPE_CHECKING:
     from firearrow.net.connection import Connection
 
 TRAN_MSG: Final = "TRAN_MSG"
-TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 VERSION_3_4_9: Final = 121  # from here on a client's own retry limit counts
 DLQ_QUEUES: Final = 1
 
@@ -196,8 +200,6 @@ class SendProcessor:
         properties.update(self._added)
         if is_retry_topic(topic):
             topic, queue_id = self._retried(sent)
-        if any(name in properties for name in TIMER_PROPERTIES) and not properties.get(DELAY):
-            raise ServerFailed("messages with a delivery time of their own are not enabled here")
         topic, queue_id = park_if_delayed(self._state, topic, queue_id, properties)
         stored = properties_bytes(properties)
         return sent.message(topic, queue_id, sent.command.body, stored, sent.asked.flag)
@@ -228,7 +230,7 @@ class SendProcessor:
                 f"batch of {len(body)} bytes; the limit is "
                 f"{self._state.config.max_message_size} (maxMessageSize)"
             )
-        if DELAY in sent.properties or TRAN_MSG in sent.properties:
+        if DELAY in sent.properties or TRAN_MSG in sent.properties or is_timed(sent.properties):
             raise MessageIllegal("a batch cannot be delayed or part of a transaction")
         # The last of two properties with one name counts. Each message keeps what is its own, above
         # all its id: 5.3.3 writes that of the request over it, so that no message of a batch can be
@@ -257,6 +259,9 @@ class SendProcessor:
         store, connection = self._state.store, sent.connection
         end = store.put(messages[0]) if len(messages) == 1 else store.put_batch(messages)
         self._count(sent.asked.topic, messages)
+        if messages[0].topic == TIMER_TOPIC and TIMER_DEL_UNIQKEY in sent.properties:
+            key = sent.properties[TIMER_DEL_UNIQKEY]
+            self._state.timers.recalls.note(key, messages[0].queue_offset)
         if sent.command.flag & Flag.ONEWAY:
             return None
         reply = self._stored(sent, messages)
@@ -294,7 +299,18 @@ class SendProcessor:
         }
         if sent.properties.get(UNIQ_KEY):
             reply.ext["transactionId"] = sent.properties[UNIQ_KEY]
+        if messages[0].topic == TIMER_TOPIC and not is_retry_topic(sent.asked.topic):
+            reply.ext["recallHandle"] = self._recall_handle(sent.properties)
         return reply
+
+    def _recall_handle(self, properties: dict[str, str]) -> str:
+        """What takes a message in the timer back, until its slot begins."""
+        return RecallHandle(
+            properties[REAL_TOPIC],
+            self._state.config.broker_name,
+            int(properties[TIMER_OUT_MS]) + 1,
+            properties[UNIQ_KEY],
+        ).encode()
 
     def _count(self, topic: str, messages: list[StoreMessage]) -> None:
         statistics = self._state.statistics
@@ -315,9 +331,14 @@ def parse_send(command: Command) -> headers.SendMessageRequest:
 def park_if_delayed(
     state: BrokerState, topic: str, queue_id: int, properties: dict[str, str]
 ) -> tuple[str, int]:
-    """Where a message with a delay level waits; its own place goes into its properties."""
+    """Where a message with a delay level or a delivery time waits; a level wins.
+
+    Its own place goes into its properties.
+    """
     level = _number(properties.get(DELAY, ""))
     if level <= 0:
+        if is_timed(properties):
+            return park_in_timer(state, topic, queue_id, properties)
         return topic, queue_id
     level = min(level, len(state.delays.levels_ms))
     properties[DELAY] = str(level)

@@ -22,6 +22,7 @@ from firearrow.wire.headers.auth import (
 )
 from firearrow.wire.headers.broker_admin import (
     GetBrokerConfigReply,
+    ListTimersRequest,
     ViewBrokerStatsDataRequest,
 )
 from firearrow.wire.headers.client import (
@@ -199,6 +200,7 @@ __all__ = [
     "GetUserRequest",
     "HeartbeatReply",
     "ListAclRequest",
+    "ListTimersRequest",
     "ListUserRequest",
     "NotificationReply",
     "NotificationRequest",
@@ -318,6 +320,7 @@ REQUEST_HEADERS: Final[dict[RequestCode, type[Header]]] = {
     RequestCode.GET_CONSUMER_CONNECTION_LIST: GetConsumerConnectionListRequest,
     RequestCode.GET_PRODUCER_CONNECTION_LIST: GetProducerConnectionListRequest,
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: QuerySubscriptionByConsumerRequest,
+    RequestCode.LIST_TIMERS: ListTimersRequest,
     RequestCode.VIEW_BROKER_STATS_DATA: ViewBrokerStatsDataRequest,
     RequestCode.AUTH_CREATE_USER: CreateUserRequest,
     RequestCode.AUTH_UPDATE_USER: UpdateUserRequest,
