@@ -121,8 +121,12 @@ class TimerService:
         if not self.is_enabled:
             return
         lookup, now_ms = self._store.lookup, self._clock.now_ms()
+        begun_ms = lookup.earliest_store_time(TIMER_TOPIC, QUEUE_ID)
         found = self.files.open(
-            now_ms, queue_offset_of=self._queue_offset_of, physical_of=self._physical_of
+            now_ms,
+            begun_ms=begun_ms if begun_ms > 0 else now_ms,
+            queue_offset_of=self._queue_offset_of,
+            physical_of=self._physical_of,
         )
         if not found.rebuilt_to:
             self.counts.load(self.files.metrics())

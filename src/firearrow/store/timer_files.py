@@ -74,12 +74,14 @@ class TimerFiles:
         self,
         now_ms: int,
         *,
+        begun_ms: int,
         queue_offset_of: Callable[[int], int | None],
         physical_of: Callable[[int], int | None],
     ) -> Found:
         """Find out how far everything is. Blocks.
 
-        The two functions tell where a record of the timer's queue lies, and the reverse.
+        `begun_ms` is when the first message of the timer's queue was stored, or now. The two
+        functions tell where a record of that queue lies, and the reverse.
         """
         checkpoint = TimerCheckpoint.decode(self._disk.read(self._checkpoint_path))
         for oddity in self.log.load():
@@ -87,10 +89,10 @@ class TimerFiles:
         has_wheel = self.wheel.load()
         if checkpoint is None:
             # Nothing vouches for what is there. Whatever was delivered lies behind the first
-            # message that was put in, if there is one.
+            # message that was put in, if there is one, and no slot was read that is older.
             self._forget()
             return Found(
-                read_ms=now_ms // self._precision_ms * self._precision_ms,
+                read_ms=min(begun_ms, now_ms) // self._precision_ms * self._precision_ms,
                 queue_offset=0,
                 log_offset=physical_of(0),
             )

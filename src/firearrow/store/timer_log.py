@@ -111,22 +111,10 @@ class TimerLog:
 
     def open_at(self, end: int) -> None:
         """Write from here on, and have nothing behind it. Blocks."""
-        starts = self.segments.starts
-        if starts and (starts[-1] >= end or self._is_written_behind(end)):
+        if self.segments.starts:
+            # Not by looking: a power loss leaves holes, and what lies behind one may be far.
             self.segments.truncate(end)
         self.end = self._reserved = self._synced = end
-
-    def _is_written_behind(self, end: int) -> bool:
-        start = self.segments.start_of(end)
-        if start is None:
-            return False
-        buffer, at = self.segments.file(start).buffer, end - start
-        while at < len(buffer):
-            piece = bytes(buffer[at : at + _RESERVE_BYTES])
-            if piece.strip(b"\0"):
-                return True
-            at += len(piece)
-        return False
 
     @property
     def min_position(self) -> int:

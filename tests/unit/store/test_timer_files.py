@@ -173,6 +173,7 @@ def files_at(root: Path, precision_ms: int = 1_000) -> TimerFiles:
 def opened(files: TimerFiles) -> Found:
     return files.open(
         NOW_MS,
+        begun_ms=NOW_MS,
         queue_offset_of=lambda physical: physical // 1_000,
         physical_of=lambda queue_offset: queue_offset * 1_000,
     )
