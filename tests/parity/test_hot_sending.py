@@ -64,7 +64,21 @@ def frame(fields: dict[str, str], body: bytes = b"body", *, code: int = 310, **a
 
 
 names = st.sampled_from(
-    ["UNIQ_KEY", "TAGS", "KEYS", "WAIT", "DELAY", "TRAN_MSG", "CLUSTER", "POP_CK", "x", ""]
+    [
+        "UNIQ_KEY",
+        "TAGS",
+        "KEYS",
+        "WAIT",
+        "DELAY",
+        "TRAN_MSG",
+        "CLUSTER",
+        "POP_CK",
+        "x",
+        "",
+        "TIMER_DELAY_MS",
+        "TIMER_DEL_UNIQKEY",
+        "_SYS_MSG_PRIORITY_",
+    ]
 )
 values = st.sampled_from(["true", "false", "0A1B", "k 1", "ü", 'q"', "\\", "a\x01b", ""])
 properties = st.lists(st.tuples(names, values), max_size=5).flatmap(

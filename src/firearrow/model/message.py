@@ -21,6 +21,9 @@ REAL_TOPIC: Final = "REAL_TOPIC"
 REAL_QUEUE_ID: Final = "REAL_QID"
 INNER_NUM: Final = "INNER_NUM"
 PRODUCER_GROUP: Final = "PGROUP"
+PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+SHARDING_KEY: Final = "__SHARDINGKEY"
+TRAN_MSG: Final = "TRAN_MSG"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 
 # Messages with a delivery time of their own: what clients ask for, and what the timer adds.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from firearrow.broker.express import ExpressLane, born_host_of
+from firearrow.broker.priority import queue_by_priority
 from firearrow.broker.timer_admission import park_in_timer
 from firearrow.hot import StoreMessage, decode_properties, encode_unique_key, offset_message_id
 from firearrow.model.errors import (
@@ -146,6 +147,8 @@ class SendProcessor:
             queue_id = random.randrange(max(1, topic.write_queue_nums))
         properties = decode_properties(asked.properties or "")
         properties.pop("POP_CK", None)
+        if not asked.batch:
+            queue_id = queue_by_priority(properties, queue_id, topic.write_queue_nums)
         sent = Sent(command, connection, asked, queue_id, properties, is_first=known is None)
         if asked.batch:
             return self._store(sent, self._batch(sent))

@@ -39,6 +39,7 @@ SPECIAL_PROPERTIES: Final = frozenset(
         "TIMER_DEL_UNIQKEY",
         "INNER_NUM",
         "INNER_MULTI_DISPATCH",
+        "_SYS_MSG_PRIORITY_",
     }
 )
 _INT32: Final = range(-(1 << 31), 1 << 31)
