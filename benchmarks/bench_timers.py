@@ -59,7 +59,7 @@ class Bench:
             "BrokerState",
             SimpleNamespace(config=config, clock=clock, store=self.store, timers=self.timers),
         )
-        self._sent = 0
+        self._sent = self._parked = 0
 
     async def start(self) -> None:
         await self.store.start()
@@ -74,6 +74,7 @@ class Bench:
         self._sent += 1
         properties = {UNIQ_KEY: f"7F000001{self._sent:08X}", TIMER_DELIVER_MS: str(due_ms)}
         topic, queue_id = park_in_timer(self._state, TOPIC, 0, properties)
+        self._parked += topic != TOPIC  # on a busy machine a time may be over already
         text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
         self.store.put(StoreMessage(topic, queue_id, BODY, text.encode()))
 
@@ -86,8 +87,12 @@ class Bench:
         await self.until_enqueued()
 
     async def until_enqueued(self) -> None:
-        while self.timers.queue_offset < self._sent:  # noqa: ASYNC110
+        while self.timers.queue_offset < self._parked:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
+
+    @property
+    def arrived(self) -> int:
+        return self.store.lookup.max_offset(TOPIC, 0)
 
     def lateness(self) -> list[int]:
         """How late each message was stored in its own topic, in milliseconds, sorted."""
@@ -137,12 +142,11 @@ def steady(count: int, watch: Stopwatch) -> Iterable[bytes]:
     async def run() -> int:
         with tempfile.TemporaryDirectory() as folder:
             async with running(Path(folder)) as bench:
-                begin_ms = now_ms() + LEAD_MS + count // 50
+                begin_ms = now_ms() + LEAD_MS + count // 4
                 await bench.fill(begin_ms + number for number in range(count))
                 with watch:
-                    while bench.timers.counts.delivered < count:  # noqa: ASYNC110
+                    while bench.arrived < count:  # noqa: ASYNC110
                         await asyncio.sleep(0.01)
-                await asyncio.sleep(0.05)
                 late = bench.lateness()
                 REMARKS["steady"] = percentiles(late)
                 return len(late)
@@ -156,13 +160,13 @@ def crowd(count: int, watch: Stopwatch) -> Iterable[bytes]:
     async def run() -> int:
         with tempfile.TemporaryDirectory() as folder:
             async with running(Path(folder)) as bench:
-                due_ms = now_ms() + LEAD_MS + count // 20
+                due_ms = now_ms() + LEAD_MS + count // 5
                 await bench.fill(due_ms for _ in range(count))
                 await asyncio.sleep(max(0, due_ms - now_ms()) / 1_000)
                 pauses = []
                 with watch:
                     before = time.perf_counter()
-                    while bench.timers.counts.delivered < count:
+                    while bench.arrived < count:
                         await asyncio.sleep(0)
                         after = time.perf_counter()
                         pauses.append(after - before)
@@ -172,7 +176,6 @@ def crowd(count: int, watch: Stopwatch) -> Iterable[bytes]:
                 REMARKS["crowd"] = (
                     f"the loop was away for p99 {p99 * 1e3:.1f} ms, {longest * 1e3:.1f} ms at most"
                 )
-                await asyncio.sleep(0.05)
                 return len(bench.lateness())
 
     return [b"%d" % uvloop.run(run())]

@@ -277,5 +277,5 @@ class TimerMachine(RuleBasedStateMachine):
 
 TestTimers = TimerMachine.TestCase
 TestTimers.settings = settings(
-    max_examples=int(os.environ.get("FIREARROW_TIMER_EXAMPLES", "25")), stateful_step_count=40
+    max_examples=int(os.environ.get("FIREARROW_TIMER_EXAMPLES", "15")), stateful_step_count=40
 )

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 PAGE_MAX: Final = 1_000
 SLOTS_PER_PAGE: Final = 100_000
 ENTRIES_PER_PAGE: Final = 20_000
+RECALLS_WITHIN: Final = 200_000  # of a slot's newest entries: what takes back comes after
 STEPS_PER_TURN: Final = 1_000
 
 
@@ -98,7 +99,10 @@ class TimerListing:
     async def _recalled(self, position: int) -> set[str]:
         """Keys of the messages of a slot that were taken back."""
         found: set[str] = set()
-        while (entry := self._log.entry(position)) is not None:
+        for _ in range(RECALLS_WITHIN):
+            entry = self._log.entry(position)
+            if entry is None:
+                break
             if entry.takes_back and (record := self._record(entry)) is not None:
                 found.add(decode_properties(record.properties).get(TIMER_DEL_UNIQKEY, ""))
             if entry.previous >= position:
