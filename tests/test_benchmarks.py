@@ -54,6 +54,11 @@ DIGESTS: Final[dict[str, dict[str, str]]] = {
         "recover after a kill": "60a33e6c",
         "put and get, a queue for each message": "3cbc87c7",
     },
+    "bench_timers": {
+        "timers, 1000 due a second": "624b60c5",
+        "timers, all due at one moment": "983bd614",
+        "timers that wait, put into the wheel": "0604cd31",
+    },
 }
 
 

@@ -504,3 +504,14 @@ async def test_heartbeat_and_send_share_a_connection(tmp_path: Path) -> None:
         sent(await served.ask(send()))
         assert pulled(await served.ask(pull())).max_offset == 1
         assert property_text({"a": "b"}) == "a\x01b\x02"
+
+
+async def test_a_priority_chooses_the_queue_on_both_lanes(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as served:
+        await put_topic(served)
+        for _ in range(3):  # the first opens the gate of its queue
+            sent(await served.ask(send(b"plain", queue_id=0)))
+        reply = sent(await served.ask(send(properties={"_SYS_MSG_PRIORITY_": "2"})))
+        assert (reply.queue_id, reply.queue_offset) == (2, 0)
+        reply = sent(await served.ask(send(properties={"_SYS_MSG_PRIORITY_": "77"})))
+        assert (reply.queue_id, reply.queue_offset) == (3, 0)

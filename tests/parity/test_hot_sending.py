@@ -94,6 +94,9 @@ names = st.sampled_from(
         "FA_PRODUCER",
         "x",
         "",
+        "TIMER_DELAY_MS",
+        "TIMER_DEL_UNIQKEY",
+        "_SYS_MSG_PRIORITY_",
     ]
 )
 values = st.sampled_from(["true", "false", "0A1B", "k 1", "ü", 'q"', "\\", "a\x01b", ""])

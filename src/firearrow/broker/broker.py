@@ -32,6 +32,7 @@ from firearrow.broker.request_table import request_table
 from firearrow.broker.saving import SavedTable
 from firearrow.broker.state import BrokerState
 from firearrow.broker.statistics import SAMPLE_MS, BrokerStatistics
+from firearrow.broker.timers import TimerService
 from firearrow.broker.topic_table import TopicTable
 from firearrow.broker.transactions import TransactionService
 from firearrow.filters.server import FilterLimits, FilterServer
@@ -135,6 +136,7 @@ class Broker:
             ),
             filter_server=server,
             delays=delays,
+            timers=TimerService(config, store, topics, clock),
             transactions=TransactionService(
                 config,
                 store,
@@ -237,6 +239,7 @@ class Broker:
             await self._serve()
         except BaseException:
             await self._let_go()
+            await self.state.timers.stop()
             await self.state.store.stop()
             raise
         log.info("broker %s listens on %s", self.config.broker_name, self.address)
@@ -252,6 +255,7 @@ class Broker:
         state.store.listen(state.held.wake)
         state.delays.start()
         state.transactions.start(self._tasks)
+        state.timers.start()
         ha_port = config.ha_listen_port or port + 1
         await state.registration.start(_address(host, port), _address(host, ha_port))
         self._save_delays_soon()
@@ -285,6 +289,7 @@ class Broker:
         modes = self._saved_modes.load()
         if modes is not None:
             state.request_modes.load(modes)
+        state.timers.load()
         for table in (self._saved_topics, self._saved_groups):
             table.changed()
             table.save_soon()
@@ -354,6 +359,7 @@ class Broker:
         state.held.wake_all()
         await self._let_go()
         state.transactions.finish()
+        await state.timers.stop()
         await state.store.stop()
         self._save_offsets()
         self._take_filters()

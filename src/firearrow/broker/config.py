@@ -42,6 +42,7 @@ class BrokerConfig(StoreConfig):
     msg_trace_topic_name: str = setting("RMQ_SYS_TRACE_TOPIC")
     store_reply_message_enable: bool = setting(default=True, remote=True)
     reject_transaction_message: bool = setting(default=False, remote=True)
+    recall_message_enable: bool = setting(default=False, remote=True)
     enable_property_filter: bool = setting(default=False, remote=True)
     filter_support_retry: bool = setting(default=False, remote=True)
     filter_data_clean_time_span: int = setting(24 * 3_600_000, least=1, remote=True)

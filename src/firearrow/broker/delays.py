@@ -180,7 +180,7 @@ class DelayService:
             return
         message = StoreMessage(
             topic,
-            self._readable(topic, int(queue_id)),
+            readable_queue(self._topics, topic, int(queue_id)),
             record.body,
             record.properties.encode(),
             flag=record.flag,
@@ -198,12 +198,13 @@ class DelayService:
             return
         self.delivered += 1
 
-    def _readable(self, topic: str, queue_id: int) -> int:
-        """A queue that consumers read: the topic may have shrunk while the message waited."""
-        known = self._topics.get(topic)
-        if known is None or queue_id < known.read_queue_nums or known.read_queue_nums <= 0:
-            return queue_id
-        return queue_id % known.read_queue_nums
+
+def readable_queue(topics: TopicTable, topic: str, queue_id: int) -> int:
+    """A queue that consumers read: the topic may have shrunk while the message waited."""
+    known = topics.get(topic)
+    if known is None or queue_id < known.read_queue_nums or known.read_queue_nums <= 0:
+        return queue_id
+    return queue_id % known.read_queue_nums
 
 
 def delivered_since(records: Iterable[ScannedRecord]) -> dict[int, int]:

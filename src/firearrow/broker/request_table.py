@@ -14,6 +14,7 @@ from firearrow.broker.processors.progress import ProgressProcessor
 from firearrow.broker.processors.queries import QueryProcessor
 from firearrow.broker.processors.reply import ReplyProcessor
 from firearrow.broker.processors.retry import RetryProcessor
+from firearrow.broker.processors.timers import TimerProcessor
 from firearrow.broker.processors.topics_admin import TopicAdmin
 from firearrow.broker.processors.transaction import TransactionProcessor
 from firearrow.wire.codes import RequestCode
@@ -38,6 +39,7 @@ def requests_of_clients(
     retry = RetryProcessor(state)
     members, offsets = MembershipProcessor(state), OffsetsProcessor(state)
     transactions, replies = TransactionProcessor(state), ReplyProcessor(state, send)
+    timers = TimerProcessor(state)
     return {
         # Producing
         RequestCode.SEND_MESSAGE: send.handle_send,
@@ -46,6 +48,7 @@ def requests_of_clients(
         RequestCode.END_TRANSACTION: transactions.handle_end,
         RequestCode.SEND_REPLY_MESSAGE: replies.handle_reply,
         RequestCode.SEND_REPLY_MESSAGE_V2: replies.handle_reply,
+        RequestCode.RECALL_MESSAGE: timers.handle_recall,
         # Consuming
         RequestCode.PULL_MESSAGE: pull.handle_pull,
         RequestCode.LITE_PULL_MESSAGE: pull.handle_pull,
@@ -73,6 +76,7 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
     progress, consumers, broker = ProgressProcessor(state), ConsumerAdmin(state), BrokerAdmin(state)
     filters = FilterAdmin(state)
     transactions = TransactionProcessor(state)
+    timers = TimerProcessor(state)
     return {
         # Queries
         RequestCode.QUERY_MESSAGE: queries.handle_by_key,
@@ -111,6 +115,10 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
         # Transactions
         RequestCode.RESUME_CHECK_HALF_MESSAGE: transactions.handle_resume,
         RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS: transactions.handle_open,
+        # The timer
+        RequestCode.GET_TIMER_CHECK_POINT: timers.handle_checkpoint,
+        RequestCode.GET_TIMER_METRICS: timers.handle_metrics,
+        RequestCode.LIST_TIMERS: timers.handle_list,
         # Live consumers
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: consumers.handle_reset,
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: consumers.handle_status,

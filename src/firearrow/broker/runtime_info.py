@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
-from firearrow.model.topic import SCHEDULE_TOPIC
+from firearrow.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
 from firearrow.wire.codes import VERSION_OURS
 
 if TYPE_CHECKING:
@@ -142,12 +142,14 @@ def _lanes(state: BrokerState) -> dict[str, str]:
 
 
 def _delays(state: BrokerState) -> dict[str, str]:
+    timers = state.timers
+    most = state.store.lookup.max_offset(TIMER_TOPIC, 0)
     table = {
-        "timerReadBehind": "0",
-        "timerOffsetBehind": "0",
-        "timerCongestNum": "0",
-        "timerEnqueueTps": "0.0",
-        "timerDequeueTps": "0.0",
+        "timerReadBehind": str(timers.behind_ms // 1_000),
+        "timerOffsetBehind": str(max(0, most - timers.queue_offset) if timers.is_enabled else 0),
+        "timerCongestNum": str(timers.counts.total),
+        "timerEnqueueTps": f"{timers.counts.enqueue_rate:.1f}",
+        "timerDequeueTps": f"{timers.counts.dequeue_rate:.1f}",
     }
     for level in range(1, len(state.delays.levels_ms) + 1):
         most = state.store.lookup.max_offset(SCHEDULE_TOPIC, level - 1)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from firearrow.broker.registration import Registration
     from firearrow.broker.request_modes import RequestModes
     from firearrow.broker.statistics import BrokerStatistics
+    from firearrow.broker.timers import TimerService
     from firearrow.broker.topic_table import TopicTable
     from firearrow.broker.transactions import TransactionService
     from firearrow.filters.server import FilterServer
@@ -52,6 +53,7 @@ class BrokerState:
     delays: DelayService
     transactions: TransactionService
     sequences: ProducerSequences
+    timers: TimerService
     disk_waits: DiskWaits
     registration: Registration
     statistics: BrokerStatistics

@@ -33,11 +33,10 @@ TRANSACTION_ID: Final = "__transactionId__"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"  # how often its producer was asked
 CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"  # how long it must not be asked
 PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"  # of the copy that was sent
+PRIORITY: Final = "_SYS_MSG_PRIORITY_"
+BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 SHARDING_KEY: Final = "__SHARDINGKEY"
 INSTANCE_ID: Final = "INSTANCE_ID"
-TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
-TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
 MESSAGE_TYPE: Final = "MSG_TYPE"
 CORRELATION_ID: Final = "CORRELATION_ID"
 REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
@@ -49,6 +48,16 @@ TRACE_ON: Final = "TRACE_ON"
 CONSUME_START_TIME: Final = "CONSUME_START_TIME"
 MIN_OFFSET: Final = "MIN_OFFSET"
 MAX_OFFSET: Final = "MAX_OFFSET"
+
+# Messages with a delivery time of their own: what clients ask for, and what the timer adds.
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"  # the slot of the wheel
+TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
+TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
+TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
+TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"  # takes another message back
 
 # --- system flag ----------------------------------------------------------------------------
 FLAG_COMPRESSED: Final = 0x1

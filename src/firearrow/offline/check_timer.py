@@ -11,11 +11,12 @@ may lead to what is gone.
 
 from __future__ import annotations
 
-import struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from firearrow.model.topic import TIMER_TOPIC
 from firearrow.offline.directory import offset_files
+from firearrow.store.timer_log import ENTRY, TimerEntry
+from firearrow.store.timer_wheel import SLOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,27 +26,8 @@ if TYPE_CHECKING:
     from firearrow.offline.findings import Findings
     from firearrow.offline.log_walk import LogFile
 
-SLOT: Final = struct.Struct(">qqqii")
-ENTRY: Final = struct.Struct(">iqiqiqiiq")
-_MAGIC_MASK: Final = 0xF
 _SLOTS_PER_READ: Final = 1 << 15
 _ZEROS: Final = bytes(_SLOTS_PER_READ * SLOT.size)
-
-
-class TimerEntry(NamedTuple):
-    size: int
-    previous: int
-    magic: int
-    written_ms: int
-    delay_ms: int
-    physical_offset: int
-    record_bytes: int
-    topic_hash: int
-    reserved: int
-
-    @property
-    def is_sound(self) -> bool:
-        return self.size == ENTRY.size and self.magic | _MAGIC_MASK == _MAGIC_MASK
 
 
 class TimerCheck:
@@ -81,7 +63,7 @@ class TimerCheck:
             return f"leads{came} to {position} of the timer log, where no entry is"
         if entry.previous >= position:
             return f"entry at {position} leads forward, to {entry.previous}"
-        due_ms = entry.written_ms + entry.delay_ms
+        due_ms = entry.slot_ms
         precision = self._precision_ms
         if precision is None and time:
             precision = self._precision_ms = due_ms // time

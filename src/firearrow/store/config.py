@@ -25,6 +25,13 @@ class StoreConfig:
     max_index_num: int = setting(20_000_000, least=2)
     message_index_enable: bool = setting(default=True)
     message_delay_level: str = setting(DELAY_LEVELS)
+    timer_wheel_enable: bool = setting(default=True)
+    timer_precision_ms: int = setting(1_000, least=1, most=1_000)
+    timer_roll_window_slot: int = setting(172_800)
+    timer_max_delay_sec: int = setting(259_200, least=1, remote=True)
+    timer_flush_interval_ms: int = setting(1_000, least=1)
+    timer_congest_num_each_slot: int = setting(2_147_483_647, least=1, remote=True)
+    mapped_file_size_timer_log: int = setting(100 << 20, least=120)
     max_message_size: int = setting(4 * 1024 * 1024, least=1, remote=True)
 
     flush_disk_type: FlushDiskType = setting(FlushDiskType.SYNC_FLUSH)  # Apache: ASYNC_FLUSH

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from firearrow.base.errors import RecordError
-from firearrow.hot import decode_record
+from firearrow.hot import decode_record, scan_records
+from firearrow.hot.layout import RECORD_BYTES_MIN
 from firearrow.store.rules import index_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-    from firearrow.hot import Record
+    from firearrow.hot import Record, ScannedRecord
     from firearrow.store.commit_log import CommitLog
     from firearrow.store.consume_queue import ConsumeQueues
+    from firearrow.store.disk import MappedFile
     from firearrow.store.key_index import KeyIndex
 
 
@@ -47,6 +49,33 @@ class Lookup:
                 return
             yield physical_offset
             physical_offset += record.size
+
+    def scanned_at(self, physical_offset: int) -> ScannedRecord | None:
+        """The same without its body, which is not copied."""
+        if not self._log.min_offset <= physical_offset < self._log.end_offset:
+            return None
+        segments = self._log.segments
+        start = segments.start_of(physical_offset)
+        if start is None:
+            return None
+        buffer, at = segments.file(start).buffer, physical_offset - start
+        size = int.from_bytes(buffer[at : at + 4], "big", signed=True)
+        if not RECORD_BYTES_MIN <= size <= segments.file_bytes - at:
+            return None
+        records = scan_records(buffer, at, at + size).records
+        return records[0] if records and records[0].physical_offset == physical_offset else None
+
+    def pieces(self, places: Iterable[tuple[int, int]]) -> list[tuple[MappedFile, int, int]]:
+        """Files with position and size of some places (offset and size) of the log: what a thread
+        needs to bring them into memory.
+        """  # noqa: D205 - one thought
+        segments, found = self._log.segments, []
+        for offset, size in places:
+            start = segments.start_of(offset)
+            if start is not None and size > 0:
+                at = offset - start
+                found.append((segments.file(start), at, min(size, segments.file_bytes - at)))
+        return found
 
     def raw_at(self, physical_offset: int) -> bytes | None:
         """The same, as it lies in the log."""

@@ -173,13 +173,13 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
-    # Ours: filters written in Python (docs/guides/filtering.md).
-    INSTALL_FILTER = 30001
-    REMOVE_FILTER = 30002
-    LIST_FILTERS = 30003
 
     # Ours. They fit a binary header, and Apache's brokers answer them with code 3.
     FIREARROW_GET_OPEN_TRANSACTIONS = 7101
+    LIST_TIMERS = 7102
+    INSTALL_FILTER = 7103  # filters written in Python: docs/guides/filtering.md
+    REMOVE_FILTER = 7104
+    LIST_FILTERS = 7105
 
 
 class Flag(IntFlag):

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from firearrow.broker.express import ExpressLane, born_host_of
+from firearrow.broker.priority import queue_by_priority
 from firearrow.broker.producer_sequences import PRODUCER, Stored
+from firearrow.broker.timer_admission import park_in_timer
 from firearrow.hot import StoreMessage, decode_properties, encode_unique_key, offset_message_id
 from firearrow.model.errors import (
     BrokerError,
@@ -27,18 +29,22 @@ from firearrow.model.message import (
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_OUT_MS,
     TRAN_MSG,
     TRANSACTION_ID,
     UNIQ_KEY,
     WAIT,
     properties_bytes,
 )
+from firearrow.model.timer import TIMER_PROPERTIES, RecallHandle, is_timed
 from firearrow.model.topic import (
     AUTO_CREATE_TOPIC,
     HALF_TOPIC,
     NO_SEND_TOPICS,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TOPIC_CHARS_MAX,
     Perm,
     TopicConfig,
@@ -57,7 +63,6 @@ if TYPE_CHECKING:
     from firearrow.broker.state import BrokerState
     from firearrow.net.connection import Connection
 
-TIMER_PROPERTIES: Final = ("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 DUPLICATE: Final = "FA_DUPLICATE"  # in an answer: the message was there already
 VERSION_3_4_9: Final = 121  # from here on a client's own retry limit counts
 DLQ_QUEUES: Final = 1
@@ -81,6 +86,7 @@ class Sent:
     queue_id: int
     properties: dict[str, str]
     is_first: bool  # it made its topic
+    in_timer: bool = False  # it waits there, and can be taken back
 
     def message(
         self, topic: str, queue_id: int, body: bytes, properties: bytes, flag: int
@@ -169,6 +175,8 @@ class SendProcessor:
             queue_id = random.randrange(max(1, topic.write_queue_nums))
         properties = decode_properties(asked.properties or "")
         properties.pop("POP_CK", None)
+        if not asked.batch:
+            queue_id = queue_by_priority(properties, queue_id, topic.write_queue_nums)
         first = known is None
         return Sent(command, connection, asked, queue_id, properties, is_first=first), topic
 
@@ -217,9 +225,9 @@ class SendProcessor:
             topic, queue_id = self._retried(sent)
         if is_half(properties, sent.asked.reconsume_times):
             topic, queue_id = self._prepare(topic, queue_id, properties)
-        elif any(name in properties for name in TIMER_PROPERTIES) and not properties.get(DELAY):
-            raise ServerFailed("messages with a delivery time of their own are not enabled here")
-        topic, queue_id = park_if_delayed(self._state, topic, queue_id, properties)
+        else:
+            topic, queue_id = park_if_delayed(self._state, topic, queue_id, properties)
+            sent.in_timer = topic == TIMER_TOPIC
         stored = properties_bytes(properties)
         return sent.message(topic, queue_id, sent.command.body, stored, sent.asked.flag)
 
@@ -233,8 +241,6 @@ class SendProcessor:
             )
         if not properties.get(PRODUCER_GROUP):
             raise MessageIllegal("a transactional message without PGROUP: nobody could be asked")
-        if any(name in properties for name in TIMER_PROPERTIES):
-            raise MessageIllegal("a message cannot be both transactional and timed")
         self._state.transactions.refuse_if_full()
         properties.pop(DELAY, None)  # as RocketMQ's own producers do
         properties[TRANSACTION_ID] = properties[UNIQ_KEY]
@@ -268,7 +274,7 @@ class SendProcessor:
                 f"batch of {len(body)} bytes; the limit is "
                 f"{self._state.config.max_message_size} (maxMessageSize)"
             )
-        if DELAY in sent.properties or TRAN_MSG in sent.properties:
+        if DELAY in sent.properties or TRAN_MSG in sent.properties or is_timed(sent.properties):
             raise MessageIllegal("a batch cannot be delayed or part of a transaction")
         # The last of two properties with one name counts. Each message keeps what is its own, above
         # all its id: 5.3.3 writes that of the request over it, so that no message of a batch can be
@@ -307,6 +313,9 @@ class SendProcessor:
         store = self._state.store
         end = store.put(messages[0]) if len(messages) == 1 else store.put_batch(messages)
         self.count(sent.asked.topic, messages)
+        if messages[0].topic == TIMER_TOPIC and TIMER_DEL_UNIQKEY in sent.properties:
+            unique_key = sent.properties[TIMER_DEL_UNIQKEY]
+            self._state.timers.recalls.note(unique_key, messages[0].queue_offset)
         if key is not None:
             first = messages[0]
             stored = Stored(
@@ -358,7 +367,18 @@ class SendProcessor:
         }
         if sent.properties.get(UNIQ_KEY):
             reply.ext["transactionId"] = sent.properties[UNIQ_KEY]
+        if sent.in_timer and not is_retry_topic(sent.asked.topic):
+            reply.ext["recallHandle"] = self._recall_handle(sent.properties)
         return reply
+
+    def _recall_handle(self, properties: dict[str, str]) -> str:
+        """What takes a message in the timer back, until its slot begins."""
+        return RecallHandle(
+            properties[REAL_TOPIC],
+            self._state.config.broker_name,
+            int(properties[TIMER_OUT_MS]) + 1,
+            properties[UNIQ_KEY],
+        ).encode()
 
     def count(self, topic: str, messages: list[StoreMessage]) -> None:
         statistics = self._state.statistics
@@ -379,9 +399,14 @@ def parse_send(command: Command) -> headers.SendMessageRequest:
 def park_if_delayed(
     state: BrokerState, topic: str, queue_id: int, properties: dict[str, str]
 ) -> tuple[str, int]:
-    """Where a message with a delay level waits; its own place goes into its properties."""
+    """Where a message with a delay level or a delivery time waits; a level wins.
+
+    Its own place goes into its properties.
+    """
     level = _number(properties.get(DELAY, ""))
     if level <= 0:
+        if is_timed(properties):
+            return park_in_timer(state, topic, queue_id, properties)
         return topic, queue_id
     level = min(level, len(state.delays.levels_ms))
     properties[DELAY] = str(level)

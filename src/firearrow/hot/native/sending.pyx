@@ -166,6 +166,8 @@ cdef inline bint _special(const uint8_t* name, int size) noexcept nogil:
     if size >= 9 and memcmp(name, b"INNER_", 6) == 0:
         return (size == 9 and memcmp(name, b"INNER_NUM", 9) == 0) or (
             size == 20 and memcmp(name, b"INNER_MULTI_DISPATCH", 20) == 0)
+    if size == 18:
+        return memcmp(name, b"_SYS_MSG_PRIORITY_", 18) == 0
     if size >= 14 and memcmp(name, b"TIMER_D", 7) == 0:
         return (size == 15 and memcmp(name, b"TIMER_DELAY_SEC", 15) == 0) or (
             size == 14 and memcmp(name, b"TIMER_DELAY_MS", 14) == 0) or (

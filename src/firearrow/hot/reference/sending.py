@@ -54,6 +54,7 @@ SPECIAL_PROPERTIES: Final = frozenset(
         "INNER_NUM",
         "INNER_MULTI_DISPATCH",
         "FA_PRODUCER",
+        "_SYS_MSG_PRIORITY_",
     }
 )
 _INT32: Final = range(-(1 << 31), 1 << 31)

@@ -83,6 +83,28 @@ class OpenTransactions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     transactions: tuple[OpenTransaction, ...] = ()
 
 
+class WaitingTimer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One message in the timer."""
+
+    topic: str
+    queue_id: Int32
+    due_time: Int64
+    unique_key: str
+    recall_handle: str
+    physical_offset: Int64  # of the record that waits
+    store_timestamp: Int64
+    size: Int32
+    tags: str | None = None
+    keys: str | None = None
+
+
+class TimerList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A page of what waits; there is more while there is a cursor, even if the page is empty."""
+
+    timers: tuple[WaitingTimer, ...] = ()
+    cursor: str | None = None
+
+
 class TimerCheckpoint(NamedTuple):
     """Where the timer stands, for a slave: seven 8-byte integers, not JSON."""
 

@@ -23,6 +23,7 @@ from firearrow.wire.headers.auth import (
 from firearrow.wire.headers.broker_admin import (
     GetBrokerConfigReply,
     InstallFilterRequest,
+    ListTimersRequest,
     RemoveFilterRequest,
     ViewBrokerStatsDataRequest,
 )
@@ -206,6 +207,7 @@ __all__ = [
     "HeartbeatReply",
     "InstallFilterRequest",
     "ListAclRequest",
+    "ListTimersRequest",
     "ListUserRequest",
     "NotificationReply",
     "NotificationRequest",
@@ -329,6 +331,7 @@ REQUEST_HEADERS: Final[dict[RequestCode, type[Header]]] = {
     RequestCode.GET_CONSUMER_CONNECTION_LIST: GetConsumerConnectionListRequest,
     RequestCode.GET_PRODUCER_CONNECTION_LIST: GetProducerConnectionListRequest,
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: QuerySubscriptionByConsumerRequest,
+    RequestCode.LIST_TIMERS: ListTimersRequest,
     RequestCode.VIEW_BROKER_STATS_DATA: ViewBrokerStatsDataRequest,
     RequestCode.AUTH_CREATE_USER: CreateUserRequest,
     RequestCode.AUTH_UPDATE_USER: UpdateUserRequest,

@@ -1,6 +1,6 @@
 """Administration of a broker itself. Settings travel as properties text in the body."""
 
-from firearrow.wire.header import Header
+from firearrow.wire.header import Header, Int32, Int64
 
 
 class GetBrokerConfigReply(Header, frozen=True, kw_only=True):
@@ -20,3 +20,15 @@ class InstallFilterRequest(Header, frozen=True, kw_only=True):
 
 class RemoveFilterRequest(Header, frozen=True, kw_only=True):
     name: str
+
+
+class ListTimersRequest(Header, frozen=True, kw_only=True):
+    """Ours: messages of a topic that wait for their time, from a time on.
+
+    A page ends with a cursor; the next request hands it in and gets what follows.
+    """
+
+    topic: str
+    begin_timestamp: Int64 = 0
+    cursor: str | None = None
+    max_count: Int32 = 32
