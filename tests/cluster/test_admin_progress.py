@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support import PATIENCE_S, running_broker, until
+from tests.support import PATIENCE_S, SMALL_BROKER, running_broker, until
 
+from firearrow.broker.broker import Broker
+from firearrow.broker.config import BrokerConfig
 from firearrow.client.admin import Admin
 from firearrow.client.consumer_state import ConsumerSettings
 from firearrow.client.errors import BrokerNotFound, InvalidRequest, NoRoute, ResetImpossible
@@ -76,15 +78,27 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(tmp_path: Path, namespace: str = "", **settings: Any) -> AsyncIterator[Scene]:
+async def scene(
+    tmp_path: Path, namespace: str = "", *, queues: int = 2, brokers: int = 1, **settings: Any
+) -> AsyncIterator[Scene]:
     options = ClientOptions(namespace=namespace)
-    async with running_broker(tmp_path, **settings) as served:
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(running_broker(tmp_path / "0", **settings))
         names = served.nameserver.address
+        for number in range(1, brokers):
+            given = SMALL_BROKER | {
+                "store_path_root_dir": tmp_path / str(number),
+                "namesrv_addr": names,
+                "broker_name": f"another-{number}",
+            }
+            broker = Broker(BrokerConfig(**(given | settings)))
+            await broker.start()
+            stack.push_async_callback(broker.stop)
         async with (
             Admin(nameservers=names, client=options) as admin,
             Producer("sender", nameservers=names, client=options) as producer,
         ):
-            await admin.create_topic(TOPIC, queues=2)
+            await admin.create_topic(TOPIC, queues=queues)
             yield Scene(admin, producer, names, options)
 
 
@@ -151,9 +165,17 @@ async def test_a_stopped_group_goes_on_where_it_was_put(tmp_path: Path, server_s
         assert at.heard == ["c"]
 
 
+@pytest.mark.parametrize("brokers", [1, 2])
 @pytest.mark.parametrize("server_side", [True, False])
-async def test_a_running_group_gets_its_messages_again(tmp_path: Path, server_side: bool) -> None:
-    async with scene(tmp_path, use_server_side_reset_offset=server_side) as at:
+async def test_a_running_group_gets_its_messages_again(
+    tmp_path: Path, server_side: bool, brokers: int
+) -> None:
+    async with scene(
+        tmp_path,
+        queues=2 // brokers,
+        brokers=brokers,
+        use_server_side_reset_offset=server_side,
+    ) as at:
         await at.send("a", "b")
         await at.send("c", queue=1)
         async with at.consuming():
@@ -233,6 +255,9 @@ async def test_a_group_is_put_where_another_one_is(tmp_path: Path) -> None:
         assert found[queue] == 3
         assert (await at.committed("copy"))[0] == 3
         await at.admin.reset_offset(GROUP, TOPIC, {queue: 1})
+        with pytest.raises(SubscriptionGroupNotFound, match="another"):
+            await at.admin.clone_offsets(GROUP, "another")
+        await at.admin.create_group("another")
         assert (await at.admin.clone_offsets(GROUP, "another"))[queue] == 1
         assert (await at.committed("another"))[0] == 1
         with pytest.raises(QueryNotFound, match="nobody has committed nothing in topic orders"):
@@ -251,6 +276,7 @@ async def test_progress_is_told_under_the_names_of_a_namespace(tmp_path: Path) -
         assert (done.group, done.topic, done.queues[0].queue) == (GROUP, TOPIC, queue)
         await at.consume(1)
         assert at.heard == ["b"]
+        await at.admin.create_group("copy")
         assert (await at.admin.clone_offsets(GROUP, "copy", TOPIC))[queue] == 2
         async with at.consuming():
             found = await at.admin.consumer_connections(GROUP)

@@ -134,6 +134,7 @@ class Offsets:
                 if topic
                 else f"group {source} has committed nothing"
             )
+        await self._groups.configs(target)  # else some brokers would take it and others not
         await self._commit(target, found)
         return found
 

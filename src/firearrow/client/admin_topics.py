@@ -40,13 +40,14 @@ from firearrow.wire.headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from firearrow.client.admin_cluster import Cluster
     from firearrow.model.topic import BrokerData, MessageQueue
     from firearrow.wire.bodies import TopicRouteData
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"  # of the name servers' key-value settings
+ROUTE_PAUSE_MS: Final = 20  # between two looks whether a change has arrived
 
 
 def attributes_text(attributes: Mapping[str, str | None] | None) -> str | None:
@@ -92,7 +93,7 @@ class Topics:
                     f"topic {wanted.topic_name} exists on broker {one.broker_name} with other "
                     f"settings: {config}"
                 )
-        await self._put(((one, wanted) for one in brokers), text)
+        await self._put([(one, wanted) for one in brokers], text)
         if wanted.order:
             await self._set_order(wanted, brokers)
 
@@ -138,7 +139,7 @@ class Topics:
         ]
 
     async def _put(
-        self, topics: Iterable[tuple[BrokerData, TopicConfig]], attributes: str | None = None
+        self, topics: Sequence[tuple[BrokerData, TopicConfig]], attributes: str | None = None
     ) -> None:
         await together(
             self._cluster.session.call(
@@ -158,6 +159,33 @@ class Topics:
             )
             for broker, topic in topics
         )
+        await self._until_routed(topics)
+
+    async def _until_routed(self, topics: Sequence[tuple[BrokerData, TopicConfig]]) -> None:
+        """Brokers tell name servers in their own time; who changes a topic wants to use it next."""
+        session = self._cluster.session
+        name = topics[0][1].topic_name
+        missing = {
+            (broker.broker_name, topic.read_queue_nums, topic.write_queue_nums)
+            for broker, topic in topics
+        }
+        deadline_ms = session.clock.elapsed_ms() + session.options.call_timeout_ms
+        while True:
+            route = await self._cluster.find_route(name)
+            if route is not None:
+                missing -= {
+                    (one.broker_name, one.read_queue_nums, one.write_queue_nums)
+                    for one in route.queue_datas
+                }
+            if not missing:
+                return
+            if session.clock.elapsed_ms() >= deadline_ms:
+                brokers = ", ".join(sorted(broker for broker, *_ in missing))
+                raise NoRoute(
+                    f"topic {name} is set on its brokers, but {session.names.addresses} have not "
+                    f"heard of it from {brokers} yet"
+                )
+            await session.clock.sleep(ROUTE_PAUSE_MS)
 
     async def delete(self, topic: str, cluster: str | None) -> None:
         """From brokers first, then from name servers: in the other order brokers bring it back."""
