@@ -51,6 +51,26 @@ class NoRoute(ClientError):
     remedy = "Create the topic, or start a broker that creates topics on first use."
 
 
+class InvalidRequest(ClientError):
+    """An administrator asked for something that cannot be; nothing was changed."""
+
+    code = 29
+    remedy = "Correct the argument that the text names."
+
+
+class AlreadyExists(ClientError):
+    """A topic or group is there already, with other settings; it was left as it is."""
+
+    code = 18
+    remedy = "Change it with update_topic or update_group, or choose another name."
+
+
+class ResetImpossible(ClientError):
+    """A broker cannot move a group that is running to the offsets that were asked for."""
+
+    remedy = "Stop the group's consumers first, or reset by time."
+
+
 class SendTimeout(ClientError):
     """The time for a send was used up before it succeeded; the message may have been stored."""
 

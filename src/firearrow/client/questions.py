@@ -68,6 +68,8 @@ class Questions:
         self._state = state
         self._consumption = consumption
         self._rebalance_soon = rebalance_soon
+        self._moves = 0  # resets under way: every broker asks for that of its own queues
+        self._was_paused = False  # before the first of them
 
     def register(self) -> None:
         """Before the session starts."""
@@ -94,7 +96,9 @@ class Questions:
         """Forget what was pulled of these queues and go on at other offsets."""
         state = self._state
         log.info("group %s: offsets of %s are reset: %s", state.group, topic, table)
-        was_paused, state.paused = state.paused, True
+        if self._moves == 0:
+            self._was_paused, state.paused = state.paused, True
+        self._moves += 1
         try:
             moved = [queue for queue in table if queue in state.windows]
             for queue in moved:
@@ -107,7 +111,9 @@ class Questions:
                 state.windows.pop(queue, None)
                 state.offsets.memory.pop(queue, None)
         finally:
-            state.paused = was_paused
+            self._moves -= 1
+            if self._moves == 0:
+                state.paused = self._was_paused
         self._rebalance_soon()
 
     # --- questions --------------------------------------------------------------------------
