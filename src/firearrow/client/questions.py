@@ -94,7 +94,7 @@ class Questions:
         """Forget what was pulled of these queues and go on at other offsets."""
         state = self._state
         log.info("group %s: offsets of %s are reset: %s", state.group, topic, table)
-        was_paused, state.paused = state.paused, True
+        state.resets += 1
         try:
             moved = [queue for queue in table if queue in state.windows]
             for queue in moved:
@@ -104,10 +104,11 @@ class Questions:
                 state.offsets.memory[queue] = table[queue]
             await state.offsets.save(moved, wait=True)
             for queue in moved:
-                state.windows.pop(queue, None)
                 state.offsets.memory.pop(queue, None)
+                if (window := state.windows.pop(queue, None)) is not None:
+                    window.drop()  # a round that was under way may have made another one
         finally:
-            state.paused = was_paused
+            state.resets -= 1
         self._rebalance_soon()
 
     # --- questions --------------------------------------------------------------------------
