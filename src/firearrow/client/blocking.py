@@ -19,7 +19,7 @@ from firearrow.client.errors import ClientClosed
 from firearrow.client.portal import portal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from concurrent.futures import Future
 
     from firearrow.client.message import Message, ReceivedMessage
@@ -131,7 +131,7 @@ class Producer(BlockingClient[aio_producer.Producer]):
 
     def send_batch(
         self,
-        messages: Sequence[Message],
+        messages: Iterable[Message],
         *,
         queue: MessageQueue | None = None,
         split: bool = True,

@@ -196,11 +196,14 @@ _TIMERS: Final = frozenset({names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.
 
 
 def split_batch(messages: Sequence[Message], bytes_max: int) -> Iterator[list[Message]]:
-    """Cut a batch into parts that fit, in their order; one that never fits is an error later."""
+    """Cut a batch into parts that fit, in their order; InvalidMessage if one never does."""
     part: list[Message] = []
     size = 0
     for message in messages:
         one = estimated_bytes(message)
+        if one > bytes_max:
+            one = len(_batched(message))
+            check_body(one, bytes_max)
         if part and size + one > bytes_max:
             yield part
             part, size = [], 0
