@@ -399,4 +399,6 @@ class _Buffer:
             await self._arrived.wait()
 
     def handed_out(self, window: Window, messages: list[ReceivedMessage]) -> None:
-        self.positions[window.queue] = window.remove(messages)
+        offset = window.remove(messages)
+        # Behind the last of them there may be some that no filter lets through.
+        self.positions[window.queue] = offset if window.count else window.next_offset
