@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from .apache import Broker, NameServer
     from .processes import Bench
 
-# The ladder of delays is one second at each step: nobody can move this broker's clock.
-LADDER: Final = " ".join(["1s"] * 18)
+# Retries come after a second each: nobody can move this broker's clock.
+LADDER: Final = " ".join(["1s", "10s"] + ["1s"] * 16)
 SETTINGS: Final = {
     "messageDelayLevel": LADDER,
     "enablePropertyFilter": "true",

@@ -148,6 +148,9 @@ class Inbox:
     def counts(self) -> Counter[str]:
         return Counter(self.texts)
 
+    def grew(self, count: int) -> bool:
+        return len(self.messages) >= count
+
     def has(self, texts: Iterable[str]) -> bool:
         return set(texts) <= set(self.texts)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections import defaultdict
 from typing import TYPE_CHECKING
@@ -190,7 +191,12 @@ async def what_nobody_takes_is_tried_here_again(cluster: Cluster) -> None:
     async with cluster.push(client=client) as consumer:
         consumer.subscribe(topic, "*", handle)
         await cluster.until(lambda: refuses.refused >= 2, "both refusals")
-        await cluster.until(lambda: clock.jump(6_000) or len(seen) == 2, "the try after a while")
+
+        def later() -> bool:
+            clock.jump(6_000)
+            return len(seen) == 2
+
+        await cluster.until(later, "the try after a while")
     assert seen == [0, 1]
     assert refuses.refused >= 2
 
@@ -422,7 +428,7 @@ async def closing_commits_so_that_nothing_comes_twice(cluster: Cluster) -> None:
         seen = len(inbox.messages)
         async with cluster.push(group, workers_max=2) as consumer:
             consumer.subscribe(topic, "*", slow)
-            await cluster.until(lambda seen=seen: len(inbox.messages) >= seen + 10, "ten more")
+            await cluster.until(functools.partial(inbox.grew, seen + 10), "ten more")
         left = [queue for queue in consumer.assignment if queue.topic == topic]
         assert left == []
         if len(inbox.messages) >= len(texts):

@@ -32,7 +32,7 @@ from firearrow.wire.bodies import ConsumerData
 from firearrow.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
     from firearrow.client.message import ReceivedMessage
     from firearrow.client.window import Window, WindowLimits
@@ -232,7 +232,7 @@ class PullConsumer:
                 message.topic = self._session.unwrap(message.topic)
         return messages
 
-    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+    async def __aiter__(self) -> AsyncGenerator[ReceivedMessage, None]:
         """Messages one by one, for ever."""
         while self._session.running:
             for message in await self.poll():

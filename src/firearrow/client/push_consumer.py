@@ -34,7 +34,7 @@ from firearrow.model.group import (
 from firearrow.wire.bodies import ConsumerData
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from pathlib import Path
 
     from firearrow.client.handlers import BatchHandler, MessageHandler
@@ -361,7 +361,7 @@ class PushConsumer:
             raise ConsumerMisuse("the consumer is not started")
         return self._questions.running_info()
 
-    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+    async def __aiter__(self) -> AsyncGenerator[ReceivedMessage, None]:
         """Messages of subscriptions without a handler, one by one.
 
         A message is consumed when the next one is asked for; one that the loop leaves with, by

@@ -121,6 +121,9 @@ def properties_text(properties: Mapping[str, str]) -> str:
         text = encode_properties(properties)
     except ValueError as error:
         raise InvalidMessage(str(error)) from None
+    except TypeError:
+        wrong = [name for name, value in properties.items() if not isinstance(value, str)]
+        raise InvalidMessage(f"properties are text, which {wrong} are not") from None
     if len(text) * 3 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
         raise InvalidMessage(
             f"the properties have {len(text.encode())} bytes; the limit is {PROPERTIES_BYTES_MAX}"
