@@ -46,7 +46,7 @@ _OF_THE_FAILED_DELIVERY: Final = (
     names.REAL_QUEUE_ID,
     names.RECONSUME_TIME,
     names.MAX_RECONSUME_TIMES,
-    names.TRANSACTION_PREPARED_PROPERTY,
+    names.TRAN_MSG,
 )
 
 

@@ -21,7 +21,7 @@ from firearrow.client.errors import ClientClosed
 from firearrow.client.portal import Call, portal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from firearrow.client.message import Message, ReceivedMessage
     from firearrow.client.producer import ProducerOptions
@@ -137,7 +137,7 @@ class Producer(BlockingClient[aio_producer.Producer]):
 
     def send_batch(
         self,
-        messages: Sequence[Message],
+        messages: Iterable[Message],
         *,
         queue: MessageQueue | None = None,
         split: bool = True,

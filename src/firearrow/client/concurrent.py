@@ -46,6 +46,7 @@ class ConcurrentConsumption:
             name, state.session, caller.run_async, self._done, workers_max=settings.workers_max
         )
         self._watch: LoopWatch | None = None
+        self._returning: set[asyncio.Task[None]] = set()
         self._warned: set[tuple[str, float]] = set()
 
     def start(self) -> None:
@@ -60,6 +61,8 @@ class ConcurrentConsumption:
         grace_ms = self._state.settings.stop_grace_ms
         await self._threads.stop(grace_ms)
         await self._tasks.stop(grace_ms)
+        if self._returning:  # what a broker has taken back must not be pulled again as well
+            await asyncio.wait(self._returning, timeout=grace_ms / 1000)
         if self._watch is not None:
             self._watch.stop()
 
@@ -121,9 +124,11 @@ class ConcurrentConsumption:
             return  # its new owner gets them again
         done, failed = messages[: outcome.done], messages[outcome.done :]
         if failed and not state.settings.broadcasting:
-            state.session.spawn(
+            task = state.session.spawn(
                 self._give_back(window, failed, outcome.delay_level), name="send-back"
             )
+            self._returning.add(task)
+            task.add_done_callback(self._returning.discard)
         elif failed:
             for message in failed:
                 log.warning("broadcasting: message %s failed and is dropped", message.msg_id)
@@ -140,6 +145,20 @@ class ConcurrentConsumption:
         self, window: Window, messages: Sequence[ReceivedMessage], delay_level: int
     ) -> None:
         """Return messages to the broker; those that it does not take are tried here again."""
+        kept = await self._return(window, messages, delay_level)
+        for message in kept:
+            message.reconsume_times += 1
+        if kept:
+            self._state.clock.call_later(AGAIN_HERE_MS, lambda: self._again(window, kept))
+
+    def _again(self, window: Window, messages: Sequence[ReceivedMessage]) -> None:
+        if not window.dropped:
+            self.submit(window, messages)
+
+    async def _return(
+        self, window: Window, messages: Sequence[ReceivedMessage], delay_level: int
+    ) -> list[ReceivedMessage]:
+        """Those that the broker has not taken."""
         returned, kept = [], []
         for message in messages:
             if message.queue_offset not in window.waiting:
@@ -147,14 +166,10 @@ class ConcurrentConsumption:
             if await self._giving_back.give_back(message, delay_level):
                 returned.append(message)
             else:
-                message.reconsume_times += 1
                 kept.append(message)
         if returned and not window.dropped:
             self._finish(window, returned)
-        if kept:
-            await self._state.clock.sleep(AGAIN_HERE_MS)
-            if not window.dropped:
-                self.submit(window, kept)
+        return kept
 
     # --- watching ---------------------------------------------------------------------------
 
@@ -176,9 +191,11 @@ class ConcurrentConsumption:
                 self._state.clock.now_ms(), self._state.settings.consume_timeout_ms
             )
             if expired:
-                self._state.session.spawn(
-                    self._give_back(window, expired, EXPIRED_LEVEL), name="expired"
-                )
+                self._state.session.spawn(self._give_expired_back(window, expired), name="expired")
+
+    async def _give_expired_back(self, window: Window, messages: Sequence[ReceivedMessage]) -> None:
+        """Their handlers still run, so what the broker does not take is not begun again here."""
+        await self._return(window, messages, EXPIRED_LEVEL)
 
     # --- an administrator wants one message consumed, now -----------------------------------
 

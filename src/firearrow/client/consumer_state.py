@@ -128,8 +128,14 @@ class ConsumerState:
         self.subscriptions: dict[str, Subscription] = {}  # by topic on the wire
         self.windows: dict[MessageQueue, Window] = {}
         self.rates: dict[str, TopicRates] = {}
-        self.paused = False
+        self.paused = False  # by the application
+        self.resets = 0  # under way; meanwhile nothing is pulled either
         self.started_ms = self.clock.now_ms()
+
+    @property
+    def on_hold(self) -> bool:
+        """Whether nothing is to be pulled, and no queue to be taken, for the moment."""
+        return self.paused or self.resets > 0
 
     def rates_of(self, topic: str) -> TopicRates:
         rates = self.rates.get(topic)

@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from firearrow.base.errors import FirearrowError
+from firearrow.client.handlers import DEAD_LETTER_LEVEL
 from firearrow.client.message import Message
 from firearrow.model import message as names
 from firearrow.wire.headers import ConsumerSendMsgBackRequest
@@ -47,22 +48,28 @@ class GivingBack:
             await state.calls.send_back(message.broker_name, message.queue.topic, header)
         except FirearrowError as error:
             log.warning("%s is not taken back (%s); it is sent anew", message.msg_id, error)
-            return await self.send_anew(message)
+            return await self.send_anew(message, delay_level)
         return True
 
-    async def send_anew(self, message: ReceivedMessage) -> bool:
-        """Send a copy to the retry topic; the broker knows from its counts what to do with it."""
+    async def send_anew(self, message: ReceivedMessage, delay_level: int = 0) -> bool:
+        """Send a copy to the retry topic; the broker knows from its counts what to do with it.
+
+        The copy keeps the message's id. One that is to be a dead letter says that it has come
+        again more often than it may.
+        """
         state = self._state
+        times, times_max = message.reconsume_times, state.settings.reconsume_times_max
+        if delay_level == DEAD_LETTER_LEVEL:
+            times_max = min(times, times_max)
         copy = Message(state.retry_topic, message.body, flag=message.flag)
-        copy.properties = dict(message.properties)
-        for name in (names.TRAN_MSG, names.UNIQ_KEY):
-            copy.properties.pop(name, None)
-        properties = copy.properties
+        copy.properties = properties = dict(message.properties)
+        properties.pop(names.TRAN_MSG, None)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, message.msg_id)
         properties[names.RETRY_TOPIC] = state.session.wrap(message.topic)
-        properties[names.RECONSUME_TIME] = str(message.reconsume_times + 1)
-        properties[names.MAX_RECONSUME_TIMES] = str(state.settings.reconsume_times_max)
-        properties[names.DELAY] = str(FIRST_RETRY_LEVEL + message.reconsume_times)
+        properties[names.RECONSUME_TIME] = str(times + 1)
+        properties[names.MAX_RECONSUME_TIMES] = str(times_max)
+        level = delay_level if delay_level > 0 else FIRST_RETRY_LEVEL + times
+        properties[names.DELAY] = str(level)
         try:
             await self._producer.send(copy)
         except FirearrowError as error:

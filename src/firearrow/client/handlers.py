@@ -7,6 +7,7 @@ and a batch handler may return how many of the first messages it has done.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import logging
@@ -121,17 +122,20 @@ class Work(NamedTuple):
         return f"handler {self.handler.name} with message {first.msg_id} of topic {first.topic}"
 
 
-def outcome_of(result: object, count: int) -> Outcome:
-    """What a handler's return value, or the exception it raised, means."""
+def outcome_of(result: object, count: int, *, is_batch: bool = False) -> Outcome:
+    """What a handler's return value, or the exception it raised, means.
+
+    A number counts only from a batch handler, there even for a batch of one.
+    """
     if isinstance(result, BaseException):
         if isinstance(result, Retry):
             return Outcome(0, "FAILED", result.delay_level, result.after_ms, result)
         if isinstance(result, DeadLetter):
             return Outcome(0, "FAILED", DEAD_LETTER_LEVEL, None, result)
         return Outcome(0, "EXCEPTION", error=result)
-    if result is ConsumeStatus.RETRY or result == "RETRY" or result is False:
+    if result is False or (isinstance(result, str) and result == ConsumeStatus.RETRY):
         return Outcome(0, "FAILED")
-    if isinstance(result, int) and not isinstance(result, bool) and count > 1:
+    if is_batch and isinstance(result, int) and result is not True:
         done = min(max(result, 0), count)
         return Outcome(done, "SUCCESS" if done == count else "FAILED")
     return Outcome(count, "SUCCESS")
@@ -159,6 +163,11 @@ class Caller:
         context = self._before(work)
         try:
             result: object = await work.handler.call(work.messages)
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise  # we are to end; else something that the handler waited for was cancelled
+            result = error
         except Exception as error:
             result = error
         return self._after(work, context, result)
@@ -179,7 +188,7 @@ class Caller:
         return context
 
     def _after(self, work: Work, context: ConsumeContext | None, result: object) -> Outcome:
-        outcome = outcome_of(result, len(work.messages))
+        outcome = outcome_of(result, len(work.messages), is_batch=work.handler.is_batch)
         if outcome.kind == "EXCEPTION":
             log.warning("%s raised", work.describe(), exc_info=outcome.error)
         if context is not None:

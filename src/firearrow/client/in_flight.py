@@ -42,12 +42,19 @@ class InFlight:
         timer = self._clock.call_later(deadline_ms - self._clock.elapsed_ms(), give_up)
         try:
             await room
+        except asyncio.CancelledError:
+            if room.done() and not room.cancelled():
+                self._give_room()  # somebody else can use it
+            raise
         finally:
             timer.cancel()
 
     def leave(self) -> None:
         """Count out; the one who waits longest goes on."""
         self.count -= 1
+        self._give_room()
+
+    def _give_room(self) -> None:
         while self._waiting and not self.full:
             room = self._waiting.popleft()
             if not room.done():

@@ -81,6 +81,8 @@ class Message:
             values[names.TAGS] = tags
         if keys:
             values[names.KEYS] = keys if isinstance(keys, str) else " ".join(keys)
+        if delay_level < 0:
+            raise InvalidMessage(f"delay level {delay_level}: levels begin at 1")
         if delay_level:
             values[names.DELAY] = str(delay_level)
         if delay_ms is not None:

@@ -134,32 +134,35 @@ class OrderedConsumption:
         window.last_consume_ms = now_ms = state.clock.now_ms()
         rates = state.rates_of(window.queue.topic)
         took_ms = max(0, now_ms - messages[0].consume_started_ms)
-        if outcome.done == len(messages):
+        if outcome.done:
             rates.consumed.add(outcome.done, took_ms * outcome.done)
-            self._commit(window)
+            self._commit(window, outcome.done)
+        failed = messages[outcome.done :]
+        if not failed:
             return 0
-        rates.failed.add(len(messages))
-        if await self._give_up(messages, outcome):
+        rates.failed.add(len(failed))
+        if await self._give_up(failed, outcome):
             self._commit(window)
             return 0
         window.rollback()
         pause_ms = outcome.after_ms if outcome.after_ms is not None else state.settings.suspend_ms
         return min(max(pause_ms, SUSPEND_MS_MIN), SUSPEND_MS_MAX)
 
-    def _commit(self, window: Window) -> None:
-        offset = window.commit()
-        if offset >= 0 and not window.dropped:
+    def _commit(self, window: Window, count: int | None = None) -> None:
+        """Note progress, also in a queue that is being given up: its lock goes after that."""
+        offset = window.commit(count)
+        if offset >= 0 and self._state.windows.get(window.queue) is window:
             self._state.offsets.memory[window.queue] = offset
 
     async def _give_up(self, messages: Sequence[ReceivedMessage], outcome: Outcome) -> bool:
         """Whether every message has failed for good and is safe with the broker."""
-        limit = self._state.settings.reconsume_times_max
+        settings = self._state.settings
+        dead = outcome.delay_level == DEAD_LETTER_LEVEL
         all_gone = True
         for message in messages:
-            if outcome.delay_level == DEAD_LETTER_LEVEL:
-                message.reconsume_times = max(message.reconsume_times, limit)
-            if message.reconsume_times >= limit and not self._state.settings.broadcasting:
-                if await self._giving_back.send_anew(message):
+            exhausted = dead or message.reconsume_times >= settings.reconsume_times_max
+            if exhausted and not settings.broadcasting:
+                if await self._giving_back.send_anew(message, outcome.delay_level):
                     continue
             else:
                 message.reconsume_times += 1

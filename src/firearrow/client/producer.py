@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypedDict
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, TypeVar
 
 from firearrow.base.errors import FirearrowError
+from firearrow.base.runtime import time_limit
 from firearrow.client.errors import InvalidMessage, InvalidName, SendTimeout
 from firearrow.client.hooks import SendContext, SendHook, call_each
 from firearrow.client.in_flight import InFlight
@@ -46,7 +47,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.headers import RecallMessageReply, RecallMessageRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from firearrow.client.message import Message, ReceivedMessage
     from firearrow.client.routes import TopicRoute
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     Settled = SendReceipt | FirearrowError
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 # Answers after which another broker may do better: failed, busy, unavailable, no permission,
 # no topic, two of Alibaba's own, going away.
@@ -239,7 +242,7 @@ class Producer:
         packed = self._pack_now(message) or await self._pack(message)
         route = self._session.known_route(packed.topic)
         if route is None or not route.publish:
-            route = await self._publish_route(packed.topic)
+            route = await self._in_time(self._publish_route(packed.topic), deadline_ms)
         key = key if key is not None else message.sharding_key
         if queue is None and (selector is not None or key is not None):
             queue = self._select(route, message, key, selector)
@@ -293,7 +296,7 @@ class Producer:
 
     async def send_batch(
         self,
-        messages: Sequence[Message],
+        messages: Iterable[Message],
         *,
         queue: MessageQueue | None = None,
         split: bool = True,
@@ -304,17 +307,20 @@ class Producer:
         A batch that is too large for one request is split, unless `split` is False.
         """
         self._session.check_running()
+        messages = list(messages)
         check_batch(messages)
         for message in messages:
             check_message(message, self._max_message_bytes)
             message.properties.setdefault(names.UNIQ_KEY, self._session.unique_keys.next())
             self._mark_namespace(message)
         topic = self._session.wrap(messages[0].topic)
-        route = await self._publish_route(topic)
         timeout_ms = timeout_ms or self.timeout_ms
+        deadline_ms = self._clock.elapsed_ms() + timeout_ms
+        route = await self._in_time(self._publish_route(topic), deadline_ms)
         receipts = []
         limit = self._max_message_bytes
-        for part in split_batch(messages, limit) if split else [list(messages)]:
+        # All parts are known to fit before the first one leaves.
+        for part in list(split_batch(messages, limit)) if split else [messages]:
             deadline_ms = self._clock.elapsed_ms() + timeout_ms
             packed = batch_envelope(part, topic)
             check_body(len(packed.body), limit)
@@ -431,6 +437,14 @@ class Producer:
             topic, creation_queue_nums=self._creation_queue_nums
         )
 
+    async def _in_time(self, work: Coroutine[Any, Any, T], deadline_ms: int) -> T:
+        """What name servers are asked on behalf of a send counts against its time as well."""
+        try:
+            async with time_limit(self._clock, deadline_ms - self._clock.elapsed_ms()):
+                return await work
+        except TimeoutError:
+            raise SendTimeout("no name server has said in time where to send to") from None
+
     def _select(
         self, route: TopicRoute, message: Message, key: str | int | None, selector: Selector | None
     ) -> MessageQueue:
@@ -480,7 +494,7 @@ class Producer:
             last_broker, failure = failed
             attempts = range(1, tries) if self.worth_retrying(failure) else range(0)
             if attempts:
-                route = await self._route_after(failure, packed.topic, route)
+                route = await self._route_after(failure, packed.topic, route, deadline_ms)
         for attempt in attempts:
             now_ms = self._clock.elapsed_ms()
             if now_ms >= deadline_ms:
@@ -494,7 +508,7 @@ class Producer:
                 if not self.worth_retrying(error):
                     break
                 if attempt + 1 < tries:
-                    route = await self._route_after(error, packed.topic, route)
+                    route = await self._route_after(error, packed.topic, route, deadline_ms)
                 continue
             if receipt.status is SendStatus.SEND_OK or not self._retry_unless_ok:
                 return receipt
@@ -517,13 +531,13 @@ class Producer:
         return error.code in RETRY_CODES if isinstance(error, BrokerError) else error.retriable
 
     async def _route_after(
-        self, error: FirearrowError, topic: str, route: TopicRoute
+        self, error: FirearrowError, topic: str, route: TopicRoute, deadline_ms: int
     ) -> TopicRoute:
         """What was believed about the topic may be why it failed."""
         if isinstance(error, BrokerError) and not error.refresh_route:
             return route
         try:
-            fresh = await self._session.refresh_route(topic)
+            fresh = await self._in_time(self._session.refresh_route(topic), deadline_ms)
         except FirearrowError:
             return route
         return fresh if fresh is not None and fresh.publish else route
@@ -535,7 +549,8 @@ class Producer:
         topic = messages[0].topic
         address = session.master_address(queue.broker_name)
         if address is None:
-            address = await session.find_master(queue.broker_name, packed.topic)
+            found = session.find_master(queue.broker_name, packed.topic)
+            address = await self._in_time(found, self._clock.elapsed_ms() + timeout_ms)
         command = self._command(packed, queue)
         if not self._hooks and self._turns.faults is None:
             answer = await session.invoke(address, command, timeout_ms)

@@ -32,7 +32,7 @@ from firearrow.wire.bodies import ConsumerData
 from firearrow.wire.codes import RequestCode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
     from firearrow.client.message import ReceivedMessage
     from firearrow.client.window import Window, WindowLimits
@@ -114,17 +114,16 @@ class PullConsumer:
         self._auto_commit = auto_commit
         self._auto_commit_ms = auto_commit_ms
         self._committed_ms = 0
-        self._assigned: set[MessageQueue] | None = None  # None: queues are shared by rebalance
 
     # --- which queues -----------------------------------------------------------------------
 
     def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
         """Share the queues of a topic with the other members of the group."""
-        if self._assigned is not None:
+        if self._rebalance.fixed is not None:
             raise ConsumerMisuse("this consumer has assigned queues; subscribe excludes assign")
         self._add(topic, expression, sql)
         if self._session.running:
-            self._session.spawn(self._announce(), name="announce")
+            self._session.spawn(self._announce(self._session.wrap(topic)), name="announce")
 
     def _add(self, topic: str, expression: str, sql: str | None) -> None:
         wire_topic = self._session.wrap(topic)
@@ -133,7 +132,11 @@ class PullConsumer:
         )
         self._state.subscriptions[wire_topic] = Subscription(data, None, tags)
 
-    async def _announce(self) -> None:
+    async def _announce(self, wire_topic: str) -> None:
+        try:
+            await self._session.refresh_route(wire_topic)  # who is to hear it
+        except FirearrowError as error:
+            log.warning("the route of %s is not known yet: %s", wire_topic, error)
         await self._session.send_heartbeats()
         self._rebalance.soon()
 
@@ -147,13 +150,13 @@ class PullConsumer:
     ) -> None:
         """Take exactly these queues, whoever else reads them."""
         self._session.check_running()
-        if self._assigned is None and self._state.subscriptions:
+        if self._rebalance.fixed is None and self._state.subscriptions:
             raise ConsumerMisuse("this consumer has subscribed; assign excludes subscribe")
         wanted = {self._on_wire(queue) for queue in queues}
+        self._rebalance.fixed = frozenset(wanted)
         for topic in {queue.topic for queue in wanted}:
             self._add(self._session.unwrap(topic), expression, sql)
             await self._session.route(topic)
-        self._assigned = wanted
         for queue in list(self._state.windows):
             if queue not in wanted:
                 await self._rebalance.remove(self._state.windows[queue])
@@ -189,11 +192,7 @@ class PullConsumer:
         except BaseException:
             await self.close()
             raise
-        session.spawn(self._share(), name="rebalance")
-
-    async def _share(self) -> None:
-        while self._assigned is None:
-            await self._rebalance.run_once()
+        session.spawn(self._rebalance.run(), name="rebalance")
 
     def _members_changed(self, _: Command, __: Connection) -> None:
         self._rebalance.soon()
@@ -233,7 +232,7 @@ class PullConsumer:
                 message.topic = self._session.unwrap(message.topic)
         return messages
 
-    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+    async def __aiter__(self) -> AsyncGenerator[ReceivedMessage, None]:
         """Messages one by one, for ever."""
         while self._session.running:
             for message in await self.poll():
@@ -400,4 +399,6 @@ class _Buffer:
             await self._arrived.wait()
 
     def handed_out(self, window: Window, messages: list[ReceivedMessage]) -> None:
-        self.positions[window.queue] = window.remove(messages)
+        offset = window.remove(messages)
+        # Behind the last of them there may be some that no filter lets through.
+        self.positions[window.queue] = offset if window.count else window.next_offset

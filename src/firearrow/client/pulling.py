@@ -98,13 +98,18 @@ class PullLoop:
         """None when a pull may be made now; else how long to wait before looking again."""
         state, window = self._state, self._window
         window.last_pull_ms = state.clock.now_ms()
-        if state.paused:
+        if state.on_hold:
             return PAUSED_MS
         ordered = state.settings.ordered
         if not window.has_room(state.limits, ordered=ordered):
+            # Looked at again now and then: a queue that nobody seems to pull is given up.
             changed = asyncio.Event()
             window.when_changed(changed.set)
-            await changed.wait()
+            timer = state.clock.call_later(PAUSED_MS, changed.set)
+            try:
+                await changed.wait()
+            finally:
+                timer.cancel()
             return 0
         if ordered and not state.settings.broadcasting and not window.locked:
             return FAILURE_PAUSE_MS

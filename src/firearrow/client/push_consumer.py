@@ -14,7 +14,7 @@ from firearrow.client.concurrent import ConcurrentConsumption
 from firearrow.client.consumer_state import ConsumerSettings, ConsumerState, Subscription
 from firearrow.client.errors import ConsumerMisuse, InvalidName
 from firearrow.client.giving_back import GivingBack
-from firearrow.client.handlers import Caller, Handler
+from firearrow.client.handlers import Caller, Handler, Retry
 from firearrow.client.local_offsets import LocalOffsetFile, offset_file_path
 from firearrow.client.offset_store import BrokerOffsets, FileOffsets, OffsetStore
 from firearrow.client.options import ClientOptions, parse_nameservers
@@ -34,7 +34,7 @@ from firearrow.model.group import (
 from firearrow.wire.bodies import ConsumerData
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
     from pathlib import Path
 
     from firearrow.client.handlers import BatchHandler, MessageHandler
@@ -155,6 +155,9 @@ class PushConsumer:
         self._consumption: ConcurrentConsumption | OrderedConsumption | None = None
         self._rebalance: Rebalance | None = None
         self._questions: Questions | None = None
+        self._for_iteration: asyncio.Queue[tuple[ReceivedMessage, asyncio.Future[None]]] = (
+            asyncio.Queue(1)
+        )
 
     def _offset_store(self, calls: Calls, folder: str | Path | None) -> OffsetStore:
         session = self._session
@@ -234,12 +237,16 @@ class PushConsumer:
         state = self._state
         wire_topic = self._session.wrap(topic)
         data, tags = parse_subscription(topic, wire_topic, expression, sql, state.clock.now_ms())
-        called = None if handler is None else Handler.of(handler, batch)
+        called = Handler.of(handler or self._hand_over, batch if handler else None)
         state.subscriptions[wire_topic] = Subscription(data, called, tags)
         if self._session.running:
-            self._session.spawn(self._announce(), name="announce")
+            self._session.spawn(self._announce(wire_topic), name="announce")
 
-    async def _announce(self) -> None:
+    async def _announce(self, wire_topic: str) -> None:
+        try:
+            await self._session.refresh_route(wire_topic)  # who is to hear it
+        except FirearrowError as error:
+            log.warning("the route of %s is not known yet: %s", wire_topic, error)
         await self._session.send_heartbeats()
         self.rebalance_soon()
 
@@ -253,6 +260,8 @@ class PushConsumer:
     async def start(self) -> None:
         """Begin to consume; `async with` does it."""
         state, session = self._state, self._session
+        if self._consumption is not None:
+            raise ConsumerMisuse("a consumer starts once; create a new one")
         if not self.settings.broadcasting:
             retry = SubscriptionData.of(state.retry_topic, "*", version=state.clock.now_ms())
             state.subscriptions.setdefault(state.retry_topic, Subscription(retry, None))
@@ -352,32 +361,28 @@ class PushConsumer:
             raise ConsumerMisuse("the consumer is not started")
         return self._questions.running_info()
 
-    async def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+    async def __aiter__(self) -> AsyncGenerator[ReceivedMessage, None]:
         """Messages of subscriptions without a handler, one by one.
 
         A message is consumed when the next one is asked for; one that the loop leaves with, by
         `break` or by an exception, comes again.
         """
-        waiting: asyncio.Queue[tuple[ReceivedMessage, asyncio.Future[None]]] = asyncio.Queue(1)
-
-        async def hand_over(message: ReceivedMessage) -> None:
-            done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            await waiting.put((message, done))
-            await done
-
-        handler = Handler.of(hand_over, None)
-        for subscription in self._state.subscriptions.values():
-            if subscription.handler is None:
-                subscription.handler = handler
         while True:
-            message, done = await waiting.get()
+            message, done = await self._for_iteration.get()
             try:
                 yield message
             except BaseException:
-                done.set_exception(ConsumerMisuse("the loop over messages was left"))
+                if not done.done():
+                    done.set_exception(Retry("the loop over messages was left"))
                 raise
             if not done.done():
                 done.set_result(None)
+
+    async def _hand_over(self, message: ReceivedMessage) -> None:
+        """The handler of subscriptions that have none: somebody iterates, or will."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await self._for_iteration.put((message, done))
+        await done
 
     # --- for the session (client.session.ConsumerMember) ------------------------------------
 

@@ -68,8 +68,6 @@ class Questions:
         self._state = state
         self._consumption = consumption
         self._rebalance_soon = rebalance_soon
-        self._moves = 0  # resets under way: every broker asks for that of its own queues
-        self._was_paused = False  # before the first of them
 
     def register(self) -> None:
         """Before the session starts."""
@@ -96,9 +94,7 @@ class Questions:
         """Forget what was pulled of these queues and go on at other offsets."""
         state = self._state
         log.info("group %s: offsets of %s are reset: %s", state.group, topic, table)
-        if self._moves == 0:
-            self._was_paused, state.paused = state.paused, True
-        self._moves += 1
+        state.resets += 1
         try:
             moved = [queue for queue in table if queue in state.windows]
             for queue in moved:
@@ -108,12 +104,11 @@ class Questions:
                 state.offsets.memory[queue] = table[queue]
             await state.offsets.save(moved, wait=True)
             for queue in moved:
-                state.windows.pop(queue, None)
                 state.offsets.memory.pop(queue, None)
+                if (window := state.windows.pop(queue, None)) is not None:
+                    window.drop()  # a round that was under way may have made another one
         finally:
-            self._moves -= 1
-            if self._moves == 0:
-                state.paused = self._was_paused
+            state.resets -= 1
         self._rebalance_soon()
 
     # --- questions --------------------------------------------------------------------------

@@ -33,8 +33,10 @@ log = logging.getLogger(__name__)
 
 ROUND_MS_MIN: Final = 1_000  # rounds follow each other no faster, whatever the reason
 AGAIN_MS: Final = 1_000  # after a round that could not settle everything
+ROUTELESS_ROUNDS: Final = 30
 LOCK_FAILED_MS: Final = 500
 LOCK_RENEW_MS: Final = 20_000
+LOCK_AGAIN_MS: Final = 3_000  # after a renewal that did not get everything
 UNLOCK_FORCED_MS: Final = 20_000
 HANDOVER_MS: Final = 500  # time for the owner before us to save how far it came
 HALF_AN_HOUR_MS: Final = 30 * 60_000
@@ -59,6 +61,8 @@ class Rebalance:
         self._wait_ms = 0
         self._busy: Callable[[Window], bool] = lambda _: False
         self._ended = False
+        self._routeless: dict[str, int] = {}  # topics that nobody serves; rounds that looked
+        self.fixed: frozenset[MessageQueue] | None = None  # ours without asking; None: shared out
 
     def ask_before_dropping(self, busy: Callable[[Window], bool]) -> None:
         """Ordered queues are given back only when no handler is at work on them."""
@@ -82,7 +86,7 @@ class Rebalance:
             await state.clock.sleep(ROUND_MS_MIN - since_ms)
         self._wanted.clear()
         self._last_round_ms = state.clock.elapsed_ms()
-        settled = state.paused or await self.round()
+        settled = state.on_hold or await self.round()
         self._wait_ms = state.settings.rebalance_ms if settled else AGAIN_MS
 
     async def _wait(self, wait_ms: int) -> None:
@@ -110,10 +114,12 @@ class Rebalance:
     async def _balance(self, topic: str) -> bool:
         state = self._state
         route = await state.session.refresh_route(topic)
+        if self.fixed is not None:
+            mine = sorted(queue for queue in self.fixed if queue.topic == topic)
+            return await self._apply(topic, mine, 1)
         if route is None:
-            if not is_retry_topic(topic):
-                log.warning("topic %s has no route yet; nothing of it is consumed", topic)
-            return True
+            return self._is_given_up(topic)
+        self._routeless.pop(topic, None)
         queues = sorted(route.subscribe)
         members = 1
         if not state.settings.broadcasting:
@@ -127,6 +133,13 @@ class Rebalance:
                 return False
             queues = self._strategy.allocate(state.wire_group, state.session.client_id, queues, ids)
         return await self._apply(topic, queues, members)
+
+    def _is_given_up(self, topic: str) -> bool:
+        """A topic without a route is looked for often at first: it may just be being created."""
+        rounds = self._routeless[topic] = self._routeless.get(topic, 0) + 1
+        if rounds == 1 and not is_retry_topic(topic):
+            log.warning("topic %s has no route yet; nothing of it is consumed", topic)
+        return rounds >= ROUTELESS_ROUNDS
 
     async def _apply(self, topic: str, mine: list[MessageQueue], members: int) -> bool:
         """Make the windows of a topic those of `mine`."""
@@ -256,19 +269,29 @@ class Rebalance:
 
     async def renew_locks(self) -> None:
         """Ordered groups: tell each broker which queues we still hold, every 20 s."""
-        state = self._state
+        wait_ms = LOCK_RENEW_MS
         while True:
-            await state.clock.sleep(LOCK_RENEW_MS)
-            for broker_name, queues in _by_broker(state.windows).items():
-                try:
-                    held = await state.calls.lock(state.wire_group, broker_name, queues)
-                except FirearrowError as error:
-                    log.warning("locks on %s are not renewed: %s", broker_name, error)
-                    continue
-                now_ms = state.clock.now_ms()
-                for queue in queues:
-                    if (window := state.windows.get(queue)) is not None:
-                        window.set_locked(now_ms, locked=queue in held)
+            await self._state.clock.sleep(wait_ms)
+            wait_ms = LOCK_RENEW_MS if await self._renew_locks() else LOCK_AGAIN_MS
+
+    async def _renew_locks(self) -> bool:
+        """Whether all locks are ours still; queues that are being given up are left out."""
+        state = self._state
+        kept = [queue for queue, window in state.windows.items() if not window.dropped]
+        all_held = True
+        for broker_name, queues in _by_broker(kept).items():
+            try:
+                held = await state.calls.lock(state.wire_group, broker_name, queues)
+            except FirearrowError as error:
+                log.warning("locks on %s are not renewed: %s", broker_name, error)
+                all_held = False
+                continue
+            now_ms = state.clock.now_ms()
+            all_held &= held.issuperset(queues)
+            for queue in queues:
+                if (window := state.windows.get(queue)) is not None:
+                    window.set_locked(now_ms, locked=queue in held)
+        return all_held
 
     async def _unlock(self, queues: Sequence[MessageQueue]) -> None:
         state = self._state
@@ -291,17 +314,17 @@ class Rebalance:
                 version=state.clock.now_ms(),
                 expression_type=data.expression_type,
             )
-        self._share_out_limits(topic)
+        self._share_out_limits()
         await state.session.send_heartbeats()
         owned = sorted(state.owned(topic))
         log.info("group %s: %d queues of %s are ours", state.group, len(owned), topic)
         if self._on_change is not None:
             self._on_change(topic, owned)
 
-    def _share_out_limits(self, topic: str) -> None:
-        """Limits for a topic as a whole become limits per queue, as many as there are."""
+    def _share_out_limits(self) -> None:
+        """Limits for a topic as a whole become limits per queue, as many as we have."""
         state, settings = self._state, self._state.settings
-        queues = len(state.owned(topic))
+        queues = len(state.windows)
         if not queues or (settings.topic_messages_max is None and settings.topic_bytes_max is None):
             return
         limits = settings.limits

@@ -128,6 +128,9 @@ def properties_text(properties: Mapping[str, str]) -> str:
         text = encode_properties(properties)
     except ValueError as error:
         raise InvalidMessage(str(error)) from None
+    except TypeError:
+        wrong = [name for name, value in properties.items() if not isinstance(value, str)]
+        raise InvalidMessage(f"properties are text, which {wrong} are not") from None
     if len(text) * 3 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
         raise InvalidMessage(
             f"the properties have {len(text.encode())} bytes; the limit is {PROPERTIES_BYTES_MAX}"
@@ -203,11 +206,14 @@ _TIMERS: Final = frozenset({names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.
 
 
 def split_batch(messages: Sequence[Message], bytes_max: int) -> Iterator[list[Message]]:
-    """Cut a batch into parts that fit, in their order; one that never fits is an error later."""
+    """Cut a batch into parts that fit, in their order; InvalidMessage if one never does."""
     part: list[Message] = []
     size = 0
     for message in messages:
         one = estimated_bytes(message)
+        if one > bytes_max:
+            one = len(_batched(message))
+            check_body(one, bytes_max)
         if part and size + one > bytes_max:
             yield part
             part, size = [], 0

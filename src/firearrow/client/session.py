@@ -68,12 +68,16 @@ class NameServers:
     async def ask(self, command: Command, timeout_ms: int) -> Command:
         """The answer of the first server that can be reached; each is tried once."""
         failure: NetworkError | None = None
-        for _ in self.addresses:
+        first = self._chosen
+        for step in range(len(self.addresses)):
+            place = (first + step) % len(self.addresses)
             try:
-                return await self._net.invoke(self.addresses[self._chosen], command, timeout_ms)
+                answer = await self._net.invoke(self.addresses[place], command, timeout_ms)
             except NetworkError as error:
                 failure = error
-                self._chosen = (self._chosen + 1) % len(self.addresses)
+            else:
+                self._chosen = place
+                return answer
         assert failure is not None
         raise failure
 

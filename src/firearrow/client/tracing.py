@@ -6,6 +6,7 @@ dropped, because tracing must never hold up messages.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from collections import deque
@@ -72,6 +73,7 @@ class Tracer:
         self._topic = topic or TRACE_TOPIC
         self._waiting: deque[TraceRecord] = deque()
         self._flushing = False
+        self._writing: asyncio.Task[None] | None = None
         self.dropped = 0
 
     async def start(self) -> None:
@@ -80,6 +82,8 @@ class Tracer:
 
     async def stop(self) -> None:
         """Write what is left, then end."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
         await self._flush()
         await self._tasks.stop_tasks()
         await self._producer.close()
@@ -178,7 +182,7 @@ class Tracer:
 
     def _flush_soon(self) -> None:
         if self._waiting and not self._flushing:
-            self._tasks.spawn(self._flush(), name="write")
+            self._writing = self._tasks.spawn(self._flush(), name="write")
 
     async def _flush(self) -> None:
         self._flushing = True

@@ -153,16 +153,16 @@ class Window:
         self.consuming.extend(taken)
         return taken
 
-    def commit(self) -> int:
-        """Everything taken is done; what may be committed, or -1 if nothing was taken."""
-        if not self.consuming:
+    def commit(self, count: int | None = None) -> int:
+        """All that was taken is done, or the first few; what may be committed, -1 if none is."""
+        done = self.consuming[:count]
+        if not done:
             return -1
-        offset = self.consuming[-1].queue_offset + 1
-        self.count -= len(self.consuming)
-        self.bytes -= sum(message.stored_bytes for message in self.consuming)
-        self.consuming.clear()
+        del self.consuming[: len(done)]
+        self.count -= len(done)
+        self.bytes -= sum(message.stored_bytes for message in done)
         self._changed()
-        return offset
+        return done[-1].queue_offset + 1
 
     def rollback(self) -> None:
         """Everything taken comes again, before what waits."""

@@ -72,6 +72,8 @@ class ThreadWorkers(Generic[W]):
         self._running: dict[int, tuple[W, float]] = {}
 
     def submit(self, work: W) -> None:
+        if self._stopping:
+            return  # it stays in its window, and comes again to whoever is next
         self._work.append(work)
         with self._guard:
             asleep = self._active == 0
@@ -156,7 +158,8 @@ class ThreadWorkers(Generic[W]):
                 self._idle.pop().release()
 
     def _wait_for_rest(self, deadline: float) -> None:
-        while self._running and time.monotonic() < deadline:
+        # A thread is active until its last result is in `_results`; `_running` has gaps.
+        while self._active and time.monotonic() < deadline:
             time.sleep(0.002)
 
     def running(self) -> list[tuple[W, float]]:
@@ -184,12 +187,14 @@ class TaskWorkers(Generic[W]):
         self._work: deque[W] = deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._start_comes = False
+        self._stopping = False
         self._numbers = 0
         self._running: dict[int, tuple[W, float]] = {}
 
     def submit(self, work: W) -> None:
-        self._work.append(work)
-        self._start_soon()
+        if not self._stopping:
+            self._work.append(work)
+            self._start_soon()
 
     def _start_soon(self) -> None:
         if not self._start_comes:
@@ -226,6 +231,7 @@ class TaskWorkers(Generic[W]):
 
     async def stop(self, grace_ms: int) -> None:
         """Drop what was not begun, wait a while for what was, then cancel it."""
+        self._stopping = True
         self._work.clear()
         if self._workers:
             await asyncio.wait(list(self._workers), timeout=grace_ms / 1000)
