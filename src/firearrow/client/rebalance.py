@@ -59,6 +59,7 @@ class Rebalance:
         self._wait_ms = 0
         self._busy: Callable[[Window], bool] = lambda _: False
         self._ended = False
+        self._missing: set[str] = set()  # topics that the log has heard of
 
     def ask_before_dropping(self, busy: Callable[[Window], bool]) -> None:
         """Ordered queues are given back only when no handler is at work on them."""
@@ -111,9 +112,8 @@ class Rebalance:
         state = self._state
         route = await state.session.refresh_route(topic)
         if route is None:
-            if not is_retry_topic(topic):
-                log.warning("topic %s has no route yet; nothing of it is consumed", topic)
-            return True
+            return self._is_missing(topic)
+        self._missing.discard(topic)
         queues = sorted(route.subscribe)
         members = 1
         if not state.settings.broadcasting:
@@ -127,6 +127,19 @@ class Rebalance:
                 return False
             queues = self._strategy.allocate(state.wire_group, state.session.client_id, queues, ids)
         return await self._apply(topic, queues, members)
+
+    def _is_missing(self, topic: str) -> bool:
+        """A topic that does not exist yet: whether that is as it should be.
+
+        Retry topics come with the first failure. Others are made by their first message, perhaps
+        in a moment, so they are looked for again soon; the log hears of each once.
+        """
+        if is_retry_topic(topic):
+            return True
+        if topic not in self._missing:
+            self._missing.add(topic)
+            log.warning("topic %s has no route yet; nothing of it is consumed", topic)
+        return False
 
     async def _apply(self, topic: str, mine: list[MessageQueue], members: int) -> bool:
         """Make the windows of a topic those of `mine`."""
