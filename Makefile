@@ -19,8 +19,8 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 demo: $(STAMP) ## See the main job end to end, then exit
 	@$(BIN)/python examples/demo.py
 
-up: $(STAMP) ## Run a name server on 127.0.0.1:9876 until Ctrl-C
-	@$(BIN)/firearrow nameserver
+up: $(STAMP) ## Run a name server (127.0.0.1:9876) and a broker (10911) until Ctrl-C
+	@$(BIN)/firearrow up
 
 check: $(STAMP) ## Lint, format and types: ruff, mypy --strict
 	@echo "==> ruff check"; $(BIN)/ruff check .
