@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack, overload
 
 from firearrow.client import producer as aio_producer
 from firearrow.client import pull_consumer as aio_pull
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from firearrow.client.transactions import Checker, LocalTransaction, TransactionReceipt
     from firearrow.model.topic import MessageQueue
     from firearrow.wire.bodies import ConsumerRunningInfo
+
+    F = TypeVar("F", bound=Callable[..., Any])
 
 C = TypeVar("C", bound=Any)
 
@@ -211,6 +213,17 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
         self._ended = threading.Event()
         super().__init__(lambda: aio_push.PushConsumer(group, **options), survives_fork=False)
 
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        *,
+        sql: str | None = None,
+        batch: int | None = None,
+    ) -> Callable[[F], F]: ...
+
+    @overload
     def subscribe(
         self,
         topic: str,
@@ -219,7 +232,17 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
         *,
         sql: str | None = None,
         batch: int | None = None,
-    ) -> Any:  # noqa: ANN401 - a decorator, or nothing
+    ) -> None: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        handler: Callable[..., Any] | None = None,
+        *,
+        sql: str | None = None,
+        batch: int | None = None,
+    ) -> Any:
         """Consume a topic, or the part of it that has one of some tags (``a || b``).
 
         Without a handler it is a decorator. With `sql` the broker selects by properties. With
@@ -229,7 +252,7 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
             self._subscribe(topic, expression, handler, sql, batch)
             return None
 
-        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def decorate(function: F) -> F:
             self._subscribe(topic, expression, function, sql, batch)
             return function
 
