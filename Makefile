@@ -6,10 +6,10 @@ STAMP := $(VENV)/.installed
 NATIVE := $(wildcard src/firearrow/hot/native/*.pyx src/firearrow/hot/native/*.pxd src/firearrow/hot/native/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test check format interop crash bench bench-peers constraints clean
+.PHONY: help demo up test check format interop crash bench bench-peers bench-clients constraints clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	@echo "==> Setting up $(VENV) (a minute the first time)"
@@ -19,8 +19,8 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 demo: $(STAMP) ## See the main job end to end, then exit
 	@$(BIN)/python examples/demo.py
 
-up: $(STAMP) ## Run a name server on 127.0.0.1:9876 until Ctrl-C
-	@$(BIN)/firearrow nameserver
+up: $(STAMP) ## Run a name server (127.0.0.1:9876) and a broker (10911) until Ctrl-C
+	@$(BIN)/firearrow up
 
 check: $(STAMP) ## Lint, format and types: ruff, mypy --strict
 	@echo "==> ruff check"; $(BIN)/ruff check .
@@ -45,6 +45,9 @@ bench: $(STAMP) ## Measure, large; results are appended to benchmarks/results
 
 bench-peers: $(STAMP) ## FireArrow beside Apache RocketMQ, the same loads on the same machine
 	@$(BIN)/python -m benchmarks.peers
+
+bench-clients: $(STAMP) ## Our client beside the Java client, the same works on our broker
+	@$(BIN)/python -m benchmarks.client_peers
 
 constraints: $(STAMP) ## Write the installed versions to constraints.txt
 	@scripts/constraints $(BIN)/python

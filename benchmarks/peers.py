@@ -156,6 +156,7 @@ class JavaLoad:
             stderr=subprocess.DEVNULL,
             text=True,
         )
+        self.pid = self._process.pid
         self._answer()
 
     def _answer(self) -> str:

@@ -1,188 +1,178 @@
-"""The main job end to end: start, send, consume, crash, look again. `make demo` runs it.
+"""The main job end to end: start, send, consume, fail, wait, look again. `make demo` runs it.
 
-It grows with the product. Today: a name server and a broker in one process, a producer and a
-consumer that speak RocketMQ's protocol, and a look into the files with the tools.
+A name server and a broker run in this process, in a folder that is gone afterwards. What uses them
+are ordinary clients that reach them over the network, as yours would.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import queue
 import sys
 import tempfile
+import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
+from firearrow import (
+    ConsumeFromWhere,
+    Message,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    Retry,
+    aio,
+)
 from firearrow.base.runtime import SystemClock
 from firearrow.broker.config import BrokerConfig
 from firearrow.cli.running import loop_factory
 from firearrow.cli.standalone import Standalone
-from firearrow.hot import KIND, Record, decode_record
-from firearrow.model.errors import ResponseCode
+from firearrow.hot import KIND
 from firearrow.nameserver.config import NameServerConfig
-from firearrow.net.client import RemotingClient
 from firearrow.offline.check import check
 from firearrow.offline.directory import StoreDirectory
-from firearrow.wire import bodies, headers, java_json
-from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import request
-from firearrow.wire.headers import PullFlag
 
 if TYPE_CHECKING:
-    from firearrow.wire.command import Command
-    from firearrow.wire.header import Header
+    from collections.abc import Iterator
 
-TIMEOUT_MS = 5_000
-MESSAGES = 2_000
-QUEUES = 4
+ORDERS = 2_000
+TAGS = ("paid", "open", "refunded")
+ONE_SECOND = 1  # delay level
+PATIENCE_S = 30
 say = Console(highlight=False).print
 
 
-class Peer:
-    """A program that talks to the servers, as a RocketMQ client would."""
-
-    def __init__(self, nameserver: str) -> None:
-        self._nameserver = nameserver
-        self._remoting = RemotingClient(SystemClock())
-
-    async def ask(self, address: str, code: int, header: Header, body: bytes = b"") -> Command:
-        return await self._remoting.invoke(address, request(code, header, body), TIMEOUT_MS)
-
-    async def broker_of(self, topic: str) -> str:
-        """Where a topic lives, according to the name server."""
-        header = headers.GetRouteInfoRequest(topic=topic)
-        reply = await self.ask(self._nameserver, RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
-        assert reply.code == ResponseCode.SUCCESS, reply.remark
-        route = java_json.decode(reply.body, bodies.TopicRouteData)
-        address = route.broker_datas[0].master_addr
-        assert address is not None
-        return address
-
-    async def send(self, broker: str, number: int) -> Command:
-        tag = "paid" if number % 3 else "refunded"
-        header = headers.SendMessageRequestV2(
-            producer_group="demo",
-            topic="orders",
-            default_topic="TBW102",
-            default_topic_queue_nums=QUEUES,
-            queue_id=number % QUEUES,
-            sys_flag=0,
-            born_timestamp=SystemClock().now_ms(),
-            flag=0,
-            properties=f"TAGS\x01{tag}\x02KEYS\x01order-{number}\x02UNIQ_KEY\x01{number:032X}\x02",
-        )
-        body = f"order {number}".encode()
-        reply = await self.ask(broker, RequestCode.SEND_MESSAGE_V2, header, body)
-        assert reply.code == ResponseCode.SUCCESS, reply.remark
-        return reply
-
-    async def pull_all(self, broker: str, expression: str) -> list[Record]:
-        """Read every queue to its end, filtered by the broker."""
-        found: list[Record] = []
-        for queue_id in range(QUEUES):
-            offset = 0
-            while True:
-                header = headers.PullMessageRequest(
-                    consumer_group="demo-consumer",
-                    topic="orders",
-                    queue_id=queue_id,
-                    queue_offset=offset,
-                    max_msg_nums=32,
-                    sys_flag=int(PullFlag.SUBSCRIPTION),
-                    commit_offset=0,
-                    suspend_timeout_millis=0,
-                    subscription=expression,
-                    sub_version=0,
-                )
-                reply = await self.ask(broker, RequestCode.PULL_MESSAGE, header)
-                if reply.code == ResponseCode.PULL_NOT_FOUND:
-                    break
-                answer = headers.PullMessageReply.from_ext(reply.ext)
-                offset = answer.next_begin_offset
-                at = 0
-                while at < len(reply.body):
-                    record = decode_record(reply.body, at)
-                    at += record.size
-                    found.append(record)
-        return found
-
-    async def close(self) -> None:
-        await self._remoting.close()
-
-
-def standalone(folder: Path) -> Standalone:
+@contextmanager
+def servers(folder: Path) -> Iterator[Standalone]:
+    """Name server and broker, on a loop and in a thread of their own."""
     names = NameServerConfig(
         listen_port=0,
         kv_config_path=folder / "kvConfig.json",
         config_store_path=folder / "namesrv.properties",
     )
-    return Standalone(names, BrokerConfig(listen_port=0, store_path_root_dir=folder / "store"))
-
-
-async def produce(servers: Standalone) -> None:
-    peer = Peer(servers.nameserver.address)
+    running = Standalone(names, BrokerConfig(listen_port=0, store_path_root_dir=folder / "store"))
+    loop = (loop_factory() or asyncio.new_event_loop)()
+    thread = threading.Thread(target=loop.run_forever, name="servers")
+    thread.start()
     try:
-        broker = await peer.broker_of("TBW102")
+        asyncio.run_coroutine_threadsafe(running.start(), loop).result(PATIENCE_S)
+        yield running
+        asyncio.run_coroutine_threadsafe(running.stop(), loop).result(PATIENCE_S)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def order(number: int) -> Message:
+    return Message("orders", f"order {number}", tags=TAGS[number % 3], keys=f"order-{number}")
+
+
+async def produce(nameservers: str) -> None:
+    """Hundreds under way at once, as a busy service would have them."""
+    async with aio.Producer("demo-shop", nameservers=nameservers) as producer:
+        await producer.send(order(0))
         started = time.perf_counter()
-        await peer.send(broker, 0)
-        window = 200  # in flight at once, as a producer that does not wait would have them
-        for first in track(range(1, MESSAGES, window), description="2. Sending"):
-            last = min(first + window, MESSAGES)
-            await asyncio.gather(*(peer.send(broker, number) for number in range(first, last)))
-        rate = MESSAGES / (time.perf_counter() - started)
-        say(f"   {MESSAGES} orders acknowledged, which means on disk; {rate:,.0f} a second")
-    finally:
-        await peer.close()
+        receipts = await asyncio.gather(*(producer.send(order(n)) for n in range(1, ORDERS)))
+        rate = len(receipts) / (time.perf_counter() - started)
+        assert all(receipt.ok for receipt in receipts)
+    say(f"   {ORDERS} orders acknowledged, which means on disk; {rate:,.0f} a second")
 
 
-async def consume(servers: Standalone) -> None:
-    peer = Peer(servers.nameserver.address)
-    try:
-        broker = await peer.broker_of("orders")
-        table = Table("filter", "messages", "first", "last", title="3. Consuming")
-        for expression in ("*", "paid", "paid || refunded"):
-            records = await peer.pull_all(broker, expression)
-            wanted = MESSAGES if expression != "paid" else sum(1 for n in range(MESSAGES) if n % 3)
-            assert len(records) == wanted, (expression, len(records))
-            table.add_row(
-                expression, str(len(records)), records[0].body.decode(), records[-1].body.decode()
-            )
+def consume(nameservers: str) -> None:
+    """A push consumer with a filter, whose first order fails and comes again."""
+    done: queue.Queue[ReceivedMessage] = queue.Queue()
+
+    def on_order(message: ReceivedMessage) -> None:
+        if message.text == "order 0" and not message.reconsume_times:
+            raise Retry("the bank does not answer", delay_level=ONE_SECOND)
+        done.put(message)
+
+    wanted = sum(1 for number in range(ORDERS) if number % 3 != 1)
+    started = time.perf_counter()
+    consumer = PushConsumer("demo-billing", nameservers=nameservers)
+    consumer.subscribe("orders", "paid || refunded", on_order)
+    with consumer:
+        billed = [done.get(timeout=PATIENCE_S) for _ in range(wanted)]
+    took_s = time.perf_counter() - started
+    assert len({message.msg_id for message in billed}) == wanted
+    again = next(message for message in billed if message.reconsume_times)
+    say(f"   {wanted} billed, {ORDERS - wanted} left out by the broker; {took_s:.1f} s in all")
+    say(f"   {again.text} failed, and came again after a second: retry {again.reconsume_times}")
+
+
+def deliver_later(nameservers: str) -> None:
+    got: queue.Queue[ReceivedMessage] = queue.Queue()
+    consumer = PushConsumer("demo-mailer", nameservers=nameservers)
+    consumer.subscribe("reminders", "*", got.put)
+    with Producer("demo-shop", nameservers=nameservers) as producer:
+        producer.send(Message("reminders", "your basket is waiting", delay_level=ONE_SECOND))
+        started = time.perf_counter()
+        producer.send(Message("reminders", "welcome"))
+        with consumer:
+            for _ in range(2):
+                text = got.get(timeout=PATIENCE_S).text
+                say(f"   after {time.perf_counter() - started:.1f} s: {text}")
+
+
+def report(nameservers: str, group: str) -> None:
+    """A pull consumer reads everything at its own pace, and says how far it is."""
+    counts = dict.fromkeys(TAGS, 0)
+    with PullConsumer(
+        group,
+        nameservers=nameservers,
+        consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    ) as reader:
+        reader.subscribe("orders")
+        while sum(counts.values()) < ORDERS:
+            for message in reader.poll(PATIENCE_S * 1000):
+                counts[message.tags or ""] += 1
+        reader.commit()
+        table = Table("tag", "orders", "", title="orders by tag", title_justify="left")
+        for tag, count in counts.items():
+            table.add_row(tag, str(count), "▇" * (count * 30 // ORDERS))
         say(table)
-    finally:
-        await peer.close()
+        places = [f"{queue.queue_id}: {reader.committed(queue)}" for queue in reader.assignment]
+    say(f"   committed, by queue: {', '.join(places)}")
 
 
-async def main() -> None:
+def main() -> None:
+    logging.getLogger("firearrow").setLevel(logging.ERROR)  # a topic that is not there yet is fine
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         started = time.perf_counter()
-        servers = standalone(folder)
-        await servers.start()
-        took_ms = (time.perf_counter() - started) * 1000
-        say(
-            f"1. Name server {servers.nameserver.address} and broker {servers.broker.address}, "
-            f"ready in {took_ms:.0f} ms (hot code: {KIND})"
-        )
-        await produce(servers)
-        await consume(servers)
-        await servers.stop()
-        say("4. Stopped. The files are RocketMQ's own; the checker looks at every one of them:")
-        report = check(StoreDirectory(folder / "store"), now_ms=SystemClock().now_ms())
-        assert not report.findings, report.findings
+        with servers(folder) as running:
+            took_ms = (time.perf_counter() - started) * 1000
+            nameservers = running.nameserver.address
+            say(
+                f"1. Name server {nameservers} and broker {running.broker.address}, "
+                f"ready in {took_ms:.0f} ms (hot code: {KIND})"
+            )
+            say("2. A producer sends orders:")
+            asyncio.run(produce(nameservers))
+            say("3. A push consumer bills those that are paid or refunded:")
+            consume(nameservers)
+            say("4. A message for later:")
+            deliver_later(nameservers)
+            say("5. A pull consumer counts:")
+            report(nameservers, "demo-report")
+        say("6. Stopped. The files are RocketMQ's own; the checker looks at every one of them:")
+        found = check(StoreDirectory(folder / "store"), now_ms=SystemClock().now_ms())
+        assert not found.findings, found.findings
         say("   nothing is wrong with them")
-        again = standalone(folder)
-        await again.start()
-        say("5. Started again, on the same directory:")
-        await consume(again)
-        await again.stop()
+        with servers(folder) as again:
+            say("7. Started again, on the same directory:")
+            report(again.nameserver.address, "demo-audit")
     say("[green]Done: everything went over the wire, as RocketMQ clients do it.[/]")
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(main())
+    main()
     sys.exit(0)

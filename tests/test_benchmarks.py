@@ -25,6 +25,16 @@ DIGESTS: Final[dict[str, dict[str, str]]] = {
         "a filter in Python, batches of 64": "61d03094",
         "compile three conditions": "c613eb3a",
     },
+    "bench_client": {
+        "send 1 KiB, one at a time, asyncio": "88820462",
+        "send 1 KiB, one at a time, blocking": "88820462",
+        "send 1 KiB, 64 threads": "88820462",
+        "send 1 KiB, 512 in flight, asyncio": "88820462",
+        "send 1 KiB, batches of 32": "88820462",
+        "consume 1 KiB, function": "3cbc87c7",
+        "consume 1 KiB, coroutine": "3cbc87c7",
+        "consume 1 KiB, poll": "3cbc87c7",
+    },
     "bench_frames": {
         "split + decode SEND_MESSAGE_V2, JSON": "296fbc40",
         "split + decode SEND_MESSAGE_V2, binary": "296fbc40",

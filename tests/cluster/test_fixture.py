@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.support import PATIENCE_S
 
 from firearrow import Message, Producer, PushConsumer, aio
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from firearrow.testing import LocalCluster
 
 HALF_AN_HOUR = 16  # delay level
+SOONER_THAN_A_REBALANCE_S = 12  # which comes every 20 s
 
 
 def test_fixture_is_a_real_broker(rocketmq: LocalCluster) -> None:
@@ -97,3 +99,18 @@ async def test_asyncio_clients_use_the_fixture_too(rocketmq: LocalCluster) -> No
         async for message in reader:
             assert message.text == "one"
             break
+
+
+def test_a_topic_that_is_made_after_the_consumer_started_is_found_and_missed_once(
+    rocketmq: LocalCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    got: queue.Queue[ReceivedMessage] = queue.Queue()
+    consumer = PushConsumer("service", nameservers=rocketmq.nameservers)
+    consumer.subscribe("orders", "*", got.put)  # known before the first look at the topic
+    with consumer, Producer("tests", nameservers=rocketmq.nameservers) as producer:
+        with pytest.raises(queue.Empty):
+            got.get(timeout=2.5)  # long enough for a second look
+        producer.send(Message("orders", "first"))
+        assert got.get(timeout=SOONER_THAN_A_REBALANCE_S).text == "first"
+    missed = [record for record in caplog.records if "has no route yet" in record.getMessage()]
+    assert len(missed) == 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, overload
 
 from firearrow.base.errors import FirearrowError
 from firearrow.client import producer as aio_producer
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from firearrow.client.transactions import Checker, LocalTransaction, TransactionReceipt
     from firearrow.model.topic import MessageQueue
     from firearrow.wire.bodies import ConsumerRunningInfo
+
+    F = TypeVar("F", bound=Callable[..., Any])
 
 C = TypeVar("C", bound=Any)
 SOON_MAX: Final = 2_048  # more in flight do not make it faster, they only fill memory
@@ -238,6 +240,17 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
         self._ended = threading.Event()
         super().__init__(lambda: aio_push.PushConsumer(group, **options), survives_fork=False)
 
+    @overload
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        *,
+        sql: str | None = None,
+        batch: int | None = None,
+    ) -> Callable[[F], F]: ...
+
+    @overload
     def subscribe(
         self,
         topic: str,
@@ -246,7 +259,17 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
         *,
         sql: str | None = None,
         batch: int | None = None,
-    ) -> Any:  # noqa: ANN401 - a decorator, or nothing
+    ) -> None: ...
+
+    def subscribe(
+        self,
+        topic: str,
+        expression: str = "*",
+        handler: Callable[..., Any] | None = None,
+        *,
+        sql: str | None = None,
+        batch: int | None = None,
+    ) -> Any:
         """Consume a topic, or the part of it that has one of some tags (``a || b``).
 
         Without a handler it is a decorator. With `sql` the broker selects by properties. With
@@ -256,7 +279,7 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
             self._subscribe(topic, expression, handler, sql, batch)
             return None
 
-        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        def decorate(function: F) -> F:
             self._subscribe(topic, expression, function, sql, batch)
             return function
 

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -87,7 +88,9 @@ public final class Load {
                     return 32;
                 });
             case "consume":
-                return consume(width);
+                return consume(width, seconds >= 1 ? (int) seconds : 32);
+            case "pull":
+                return pull(width);
             case "roundtrip":
                 return roundTrip(seconds, body);
             default:
@@ -162,11 +165,11 @@ public final class Load {
         return facts(messages.get(), failed.get(), System.nanoTime() - started, latencies, calls.get());
     }
 
-    /** Reads what is there already, as a new group. */
-    private Map<String, Object> consume(int expected) throws Exception {
+    /** Reads what is there already, as a new group, so many messages in a call of the listener. */
+    private Map<String, Object> consume(int expected, int batch) throws Exception {
         AtomicLong received = new AtomicLong();
         DefaultMQPushConsumer consumer = consumer("consume-" + System.nanoTime());
-        consumer.setConsumeMessageBatchMaxSize(32);
+        consumer.setConsumeMessageBatchMaxSize(batch);
         consumer.setPullThresholdForQueue(20_000);
         long[] first = new long[1];
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -184,6 +187,28 @@ public final class Load {
         long spent = System.nanoTime() - first[0];
         consumer.shutdown();
         return facts(received.get(), Math.max(0, expected - received.get()), spent, new long[0], 0);
+    }
+
+    /** Reads what is there already by asking for it. */
+    private Map<String, Object> pull(int expected) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("pull-" + System.nanoTime());
+        consumer.setNamesrvAddr(nameserver);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setPullBatchSize(32);
+        consumer.subscribe(topic, "*");
+        consumer.start();
+        long received = 0;
+        long first = 0;
+        long limit = System.nanoTime() + 60_000_000_000L;
+        while (received < expected && System.nanoTime() < limit) {
+            received += consumer.poll(1000).size();
+            if (first == 0 && received > 0) {
+                first = System.nanoTime();
+            }
+        }
+        long spent = System.nanoTime() - first;
+        consumer.shutdown();
+        return facts(received, Math.max(0, expected - received), spent, new long[0], 0);
     }
 
     /** One message at a time, from the producer to a listener. */
