@@ -219,3 +219,13 @@ def test_importing_firearrow_is_cheap() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_blocking_admin_is_what_its_script_writes() -> None:
+    ran = subprocess.run(
+        [sys.executable, ROOT / "scripts" / "blocking-admin", "--check"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ran.returncode == 0, f"run scripts/blocking-admin\n{ran.stderr}"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         AllocationStrategy,
     )
     from firearrow.client.blocking import Producer, PullConsumer, PushConsumer, TransactionProducer
+    from firearrow.client.blocking_admin import Admin
     from firearrow.client.consumer_state import ConsumerSettings
     from firearrow.client.errors import ClientError
     from firearrow.client.handlers import ConsumeStatus, DeadLetter, Retry
@@ -42,6 +43,7 @@ __version__ = "0.1.0.dev0"
 
 # Where each public name lives; loaded when first used.
 _HOMES: Final = {
+    "Admin": "firearrow.client.blocking_admin",
     "AllocateAveragely": "firearrow.client.allocation",
     "AllocateAveragelyByCircle": "firearrow.client.allocation",
     "AllocateByConfig": "firearrow.client.allocation",
@@ -82,6 +84,7 @@ _HOMES: Final = {
 }
 
 __all__ = [
+    "Admin",
     "AllocateAveragely",
     "AllocateAveragelyByCircle",
     "AllocateByConfig",

@@ -5,6 +5,7 @@ run in threads.
 """
 
 from firearrow.base.errors import FirearrowError
+from firearrow.client.admin import Admin
 from firearrow.client.allocation import (
     AllocateAveragely,
     AllocateAveragelyByCircle,
@@ -33,6 +34,7 @@ from firearrow.model.topic import MessageQueue
 from firearrow.net.errors import NetworkError
 
 __all__ = [
+    "Admin",
     "AllocateAveragely",
     "AllocateAveragelyByCircle",
     "AllocateByConfig",

@@ -275,13 +275,13 @@ async def test_delayed_messages_of_an_earlier_life_are_delivered_at_their_time(
 async def save_delays(served: ServedBroker) -> None:
     """What happens every ten seconds, now."""
     broker = served.broker
-    broker._save_delays_soon()  # noqa: SLF001
+    broker.tables.save_delays_soon()
     end = broker.state.store.statistics().end_offset
     await until(lambda: saved_log_offset(served) == end, "the offsets are saved")
 
 
 def saved_log_offset(served: ServedBroker) -> int | None:
-    saved = served.broker._saved_delays.load()  # noqa: SLF001
+    saved = served.broker.tables.delays.load()
     return None if saved is None else saved.log_offset
 
 

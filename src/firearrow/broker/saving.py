@@ -65,6 +65,11 @@ class SavedTable(Generic[T]):
         """Something is new: note it, write it at the next `save_soon`."""
         self._changed = True
 
+    def write(self) -> None:
+        """Something is new: write it in the background."""
+        self.changed()
+        self.save_soon()
+
     def save_soon(self) -> None:
         """Write in the background what has changed."""
         if self._changed and self._writing is None and not self._settled:

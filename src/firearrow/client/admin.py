@@ -437,7 +437,7 @@ class Admin:
     # --- messages ---------------------------------------------------------------------------
 
     async def message_by_id(self, msg_id: str, topic: str | None = None) -> ReceivedMessage:
-        """Find a message by the broker's id, or by the producer's, for which the topic is needed.
+        """Find a message by the broker's id, or by the producer's and its topic.
 
         QueryNotFound if it is not there, or not any more.
         """

@@ -21,7 +21,7 @@ from firearrow.client.errors import ClientClosed
 from firearrow.client.portal import Call, portal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from firearrow.client.message import Message, ReceivedMessage
     from firearrow.client.producer import ProducerOptions
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     F = TypeVar("F", bound=Callable[..., Any])
 
 C = TypeVar("C", bound=Any)
+T = TypeVar("T")
 SOON_MAX: Final = 2_048  # more in flight do not make it faster, they only fill memory
 
 
@@ -83,6 +84,15 @@ class BlockingClient(Generic[C]):
         if self._generation != portal.generation:
             self._start_anew()
         return self._aio
+
+    def _each(self, source: AsyncIterator[T]) -> Iterator[T]:
+        """What an asynchronous iterator brings, one by one."""
+
+        async def following() -> T | None:
+            return await anext(source, None)
+
+        while (item := portal.call(following)) is not None:
+            yield item
 
     def _start_anew(self) -> None:
         if not self._survives_fork or not self._started:
