@@ -328,3 +328,8 @@ TIER_P1: Final = frozenset(
         RequestCode.AUTH_LIST_ACL,
     }
 )
+
+# Requests that RocketMQ does not have.
+OURS: Final = frozenset(
+    {RequestCode.INSTALL_FILTER, RequestCode.REMOVE_FILTER, RequestCode.LIST_FILTERS}
+)
