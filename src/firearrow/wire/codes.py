@@ -331,3 +331,14 @@ TIER_P1: Final = frozenset(
         RequestCode.AUTH_LIST_ACL,
     }
 )
+
+# Requests that RocketMQ does not have.
+OURS: Final = frozenset(
+    {
+        RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS,
+        RequestCode.LIST_TIMERS,
+        RequestCode.INSTALL_FILTER,
+        RequestCode.REMOVE_FILTER,
+        RequestCode.LIST_FILTERS,
+    }
+)
