@@ -415,6 +415,47 @@ async def test_check_without_a_producer_counts_and_the_next_one_is_heard(tmp_pat
             assert properties_of(producer.checks[0][1])["TRANSACTION_CHECK_TIMES"] == "3"
 
 
+async def test_half_message_without_room_for_its_counter_is_parked_and_holds_up_nobody(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as served, producing(served) as producer:
+        fits = 32_767 - len((await stored_properties(served, clock)).encode())
+        wide = {"padding": "x" * (fits - len("padding\x01\x02"))}
+        command = half(b"wide!", properties=wide, born_timestamp=clock.now_ms())
+        sent(await served.ask(command))
+        await begun(served, clock, b"other")
+        await rounds(served, clock)
+        await until(lambda: producer.checks, "the other one is asked about")
+        assert [one.body for _, one in producer.checks] == [b"other"]
+        assert await bodies_in(served, CHECK_MAX_TIME_TOPIC) == [b"wide!"]
+
+
+async def stored_properties(served: ServedBroker, clock: ManualClock) -> str:
+    """What becomes of the properties of a half message; it is rolled back again."""
+    place = await begun(served, clock, b"probe")
+    record = served.broker.state.store.lookup.record_at(place[1])
+    assert record is not None
+    await served.ask(end(place, TRANSACTION_ROLLBACK))
+    return record.properties
+
+
+async def test_half_message_that_became_too_large_holds_up_nobody(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as served, producing(served) as producer:
+        await begun(served, clock, b"x" * 500)
+        change = request(RequestCode.UPDATE_BROKER_CONFIG, body=b"maxMessageSize=100")
+        assert (await served.ask(change)).code == 0
+        await begun(served, clock, b"other")
+        await rounds(served, clock)
+        await until(lambda: producer.checks, "the other one is asked about")
+        assert [one.body for _, one in producer.checks] == [b"other"]
+        change = request(RequestCode.UPDATE_BROKER_CONFIG, body=b"maxMessageSize=1000")
+        assert (await served.ask(change)).code == 0
+        await rounds(served, clock)
+        await until(lambda: len(producer.checks) == 3, "both are asked about")
+
+
 async def test_many_half_messages_are_all_asked_about(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_broker(tmp_path, clock) as served, producing(served) as producer:

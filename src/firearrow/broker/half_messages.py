@@ -18,6 +18,7 @@ when the second is committed, too.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from enum import StrEnum
@@ -95,7 +96,7 @@ def half_of(
         offset,
         physical_offset,
         identity_of(properties, born_ms, born_host, body_bytes),
-        properties.get(REAL_TOPIC, ""),
+        sys.intern(properties.get(REAL_TOPIC, "")),  # many have the same
         born_ms,
         stored_ms,
         max(0, number(properties.get(CHECK_TIMES)) or 0),

@@ -14,6 +14,7 @@ told that it is rolled back: then its op message was on disk before.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, Final
 
@@ -40,7 +41,7 @@ from firearrow.hot import (
     encode_record,
     offset_message_id,
 )
-from firearrow.model.errors import BrokerError, SystemBusy
+from firearrow.model.errors import BrokerError, MessageIllegal, SystemBusy
 from firearrow.model.message import (
     CHECK_TIMES,
     FLAG_TRANSACTION,
@@ -259,7 +260,7 @@ class TransactionService:
             if not self.halves.is_current(half):
                 continue
             try:
-                self._act(action, half)
+                self._act_or_park(action, half)
             except BrokerError as error:
                 log.warning("half messages wait: %s", error)
                 break
@@ -267,6 +268,18 @@ class TransactionService:
             if done % TURN == 0:
                 await asyncio.sleep(0)
         self._note_positions()
+
+    def _act_or_park(self, action: Action, half: Half) -> None:
+        """One that the log does not take again must not keep those behind it waiting."""
+        try:
+            self._act(action, half)
+        except MessageIllegal as error:
+            now_ms, at = self._clock.elapsed_ms(), half.physical_offset
+            self._complaints.warning(now_ms, "half message at %d is not checked: %s", at, error)
+            record = self._store.lookup.record_at(half.physical_offset)
+            if action is not Action.PARK and record is not None:
+                with contextlib.suppress(MessageIllegal):
+                    self.park(half, record)
 
     def _act(self, action: Action, half: Half) -> None:
         record = self._store.lookup.record_at(half.physical_offset)
