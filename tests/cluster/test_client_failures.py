@@ -1,0 +1,240 @@
+"""What clients do when servers are dead, silent, busy, gone elsewhere, or half of the names."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.scenarios.cluster import Cluster, Inbox, numbered
+from tests.scripted import route_to, running, stored
+from tests.support import running_broker, until
+
+from firearrow import aio
+from firearrow.base.errors import FirearrowError
+from firearrow.model.errors import MessageIllegal, ResponseCode, SystemBusy
+from firearrow.wire.command import reply_to
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.scripted import Answer, Peer
+
+    from firearrow.wire.command import Command
+
+FOR_EVER_MS = 600_000
+MESSAGE = aio.Message("t", "x")
+
+
+def says(code: int) -> Answer:
+    return lambda command: reply_to(command, code, remark="as the test wants it")
+
+
+def silent(_: Command) -> None:
+    return None
+
+
+def free_address() -> str:
+    """Where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def producing(
+    *answers: Answer, dead: int = 0, **options: Any
+) -> AsyncIterator[tuple[aio.Producer, list[Peer]]]:
+    """A producer whose brokers answer like this; some more are dead."""
+    async with running(silent, *answers) as (names, *brokers):
+        addresses = {f"broker-{number}": peer.address for number, peer in enumerate(brokers)}
+        addresses |= {f"dead-{number}": free_address() for number in range(dead)}
+        names.answer = route_to(addresses)
+        options.setdefault("timeout_ms", FOR_EVER_MS)
+        async with aio.Producer("p", nameservers=names.address, **options) as producer:
+            yield producer, brokers
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    ],
+)
+async def test_less_safe_receipts_are_shown_or_tried_elsewhere(code: ResponseCode) -> None:
+    less_safe: Answer = lambda command: stored(command, code)  # noqa: E731
+    async with producing(less_safe) as (producer, _):
+        receipt = await producer.send(MESSAGE)
+        assert (receipt.status.name, receipt.ok) == (code.name, False)
+    async with producing(less_safe, stored, retry_unless_ok=True) as (producer, brokers):
+        for _ in range(4):
+            assert (await producer.send(MESSAGE)).ok
+        assert len(brokers[0].asked) <= 4
+    async with producing(less_safe, less_safe, retry_unless_ok=True) as (producer, brokers):
+        assert (await producer.send(MESSAGE)).status.name == code.name
+        assert sum(len(broker.asked) for broker in brokers) == 3
+
+
+async def test_busy_brokers_are_left_for_others() -> None:
+    async with producing(says(ResponseCode.SYSTEM_BUSY), stored) as (producer, brokers):
+        receipts = [await producer.send(MESSAGE) for _ in range(6)]
+        assert {receipt.queue.broker_name for receipt in receipts} == {"broker-1"}
+        assert brokers[0].asked
+        queue = aio.MessageQueue(topic="t", broker_name="broker-0", queue_id=0)
+        with pytest.raises(SystemBusy, match="as the test wants") as caught:
+            await producer.send(MESSAGE, queue=queue)  # this one and no other
+        assert caught.value.retriable
+
+
+async def test_what_no_broker_would_take_is_tried_once() -> None:
+    async with producing(*[says(ResponseCode.MESSAGE_ILLEGAL)] * 3) as (producer, brokers):
+        with pytest.raises(MessageIllegal):
+            await producer.send(MESSAGE)
+        assert sum(len(broker.asked) for broker in brokers) == 1
+
+
+async def test_dead_brokers_cost_a_try() -> None:
+    async with producing(stored, dead=1) as (producer, brokers):
+        receipts = [await producer.send(MESSAGE) for _ in range(8)]
+        assert all(receipt.ok for receipt in receipts)
+        assert len(brokers[0].asked) == 8
+    async with producing(dead=2) as (producer, _):
+        with pytest.raises(FirearrowError, match="cannot connect") as caught:
+            await producer.send(MESSAGE)
+        assert (caught.value.code, caught.value.retriable) == (10001, True)
+
+
+async def test_avoided_brokers_get_nothing_for_a_while() -> None:
+    async with producing(says(ResponseCode.SYSTEM_BUSY), stored, avoid_slow_brokers=True) as (
+        producer,
+        brokers,
+    ):
+        for _ in range(10):
+            assert (await producer.send(MESSAGE)).ok
+        assert len(brokers[0].asked) <= 1
+
+
+async def test_silent_brokers_end_with_the_time_limit() -> None:
+    async with producing(silent) as (producer, _):
+        with pytest.raises(FirearrowError) as caught:
+            await producer.send(MESSAGE, timeout_ms=50)
+    assert (caught.value.code, caught.value.retriable) == (10002, True)
+    assert "timeout_ms" in caught.value.remedy or "time" in caught.value.remedy
+
+
+async def test_silent_name_servers_end_with_the_time_limit_too() -> None:
+    client = aio.ClientOptions(call_timeout_ms=FOR_EVER_MS)
+    async with (
+        running(silent) as (names,),
+        aio.Producer("p", nameservers=names.address, client=client) as producer,
+    ):
+        for send in (
+            producer.send(MESSAGE, timeout_ms=50),
+            producer.send_batch([MESSAGE], timeout_ms=50),
+        ):
+            with pytest.raises(FirearrowError, match="name server") as caught:
+                await send
+            assert (caught.value.code, caught.value.retriable) == (10002, True)
+
+
+async def test_one_living_name_server_is_enough_for_all_who_ask_at_once() -> None:
+    async with running(silent, stored) as (names, broker):
+        names.answer = route_to({"b": broker.address})
+        servers = [free_address(), names.address, free_address()]
+        async with aio.Producer("p", nameservers=servers, timeout_ms=FOR_EVER_MS) as producer:
+            receipts = await asyncio.gather(
+                *(producer.send(aio.Message(f"t{number}", "x")) for number in range(20))
+            )
+    assert all(receipt.ok for receipt in receipts)
+
+
+async def test_no_route_is_an_error_that_says_so() -> None:
+    async with (
+        running(says(ResponseCode.TOPIC_NOT_EXIST)) as (names,),
+        aio.Producer("p", nameservers=names.address) as producer,
+    ):
+        with pytest.raises(FirearrowError, match="no broker serves topic t") as caught:
+            await producer.send(MESSAGE)
+        assert (caught.value.code, caught.value.retriable) == (10005, True)
+        assert "Create the topic" in caught.value.remedy
+
+
+async def test_a_moved_broker_is_found() -> None:
+    async with running(silent, stored, stored) as (names, old, new):
+        names.answer = route_to({"b": old.address})
+        async with aio.Producer("p", nameservers=names.address) as producer:
+            assert (await producer.send(MESSAGE)).ok
+            await old.server.stop()
+            names.answer = route_to({"b": new.address})
+            assert (await producer.send(MESSAGE)).ok
+        assert (len(old.asked), len(new.asked)) == (1, 1)
+
+
+async def test_room_for_sends_is_given_to_who_still_wants_it() -> None:
+    async with producing(silent, in_flight_max=1, retries=0) as (producer, (broker,)):
+        first = asyncio.create_task(producer.send(aio.Message("t", "first")))
+        await until(lambda: broker.asked, "the first send")
+        broker.answer = stored
+        second = asyncio.create_task(producer.send(aio.Message("t", "second")))
+        third = asyncio.create_task(producer.send(aio.Message("t", "third")))
+        with pytest.raises(FirearrowError, match="under way") as caught:
+            await producer.send(MESSAGE, timeout_ms=20)
+        assert caught.value.retriable
+        first.cancel()
+        await asyncio.wait([first])
+        second.cancel()  # just when it is its turn
+        assert (await third).ok
+        await asyncio.wait([second])
+
+
+async def test_consumers_go_on_after_lost_connections(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "store") as served:
+        cluster = Cluster(served.nameserver.address, served.broker.address, lambda: None, tmp_path)
+        topic, inbox = await cluster.topic(), Inbox()
+        async with cluster.producer() as producer, cluster.push() as consumer:
+            consumer.subscribe(topic, "*", inbox)
+            for text in numbered(5):
+                await producer.send(aio.Message(topic, text))
+                await cluster.until(lambda text=text: inbox.has([text]), text)  # type: ignore[misc]
+                for client in (consumer, producer):
+                    client._session._net.hang_up(served.broker.address, "cut")  # noqa: SLF001
+        assert inbox.counts() == Counter(numbered(5))
+        await cluster.close()
+
+
+async def test_slow_handlers_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with running_broker(tmp_path / "store") as served:
+        cluster = Cluster(served.nameserver.address, served.broker.address, lambda: None, tmp_path)
+        topic, gate = await cluster.topic(), asyncio.Event()
+
+        async def takes_its_time(_: aio.ReceivedMessage) -> None:
+            await gate.wait()
+
+        settings = aio.ConsumerSettings(slow_handler_ms=1)
+        with caplog.at_level(logging.WARNING):
+            async with cluster.push(settings=settings) as consumer:
+                consumer.subscribe(topic, "*", takes_its_time)
+                (receipt,) = await cluster.fill(topic, ["x"])
+                await until(lambda: "takes_its_time" in caplog.text, "a warning")
+                gate.set()
+        assert receipt.msg_id in caplog.text
+        await cluster.close()
+
+
+async def test_consumers_start_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path / "store") as served:
+        cluster = Cluster(served.nameserver.address, served.broker.address, lambda: None, tmp_path)
+        consumer = cluster.push()
+        async with consumer:
+            with pytest.raises(FirearrowError, match="starts once"):
+                await consumer.start()
+        with pytest.raises(FirearrowError, match="starts once"):
+            await consumer.start()
+        await cluster.close()
