@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support import PATIENCE_S
 
 from firearrow.client.errors import ClientClosed
-from firearrow.client.portal import Portal, portal
+from firearrow.client.portal import Call, Portal, portal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
 
 
 async def double(number: int) -> int:
@@ -20,6 +25,12 @@ async def double(number: int) -> int:
     if number % 10 == 7:
         raise ValueError(number)
     return number * 2
+
+
+def begin(work: Callable[[], Coroutine[Any, Any, int]]) -> Future[int]:
+    future: Future[int] = Future()
+    portal.begin(Call(lambda call: call.run(work()), future))
+    return future
 
 
 def test_many_threads_get_their_own_results() -> None:
@@ -35,7 +46,7 @@ def test_many_threads_get_their_own_results() -> None:
 
 
 def test_futures_get_results_and_exceptions() -> None:
-    futures = [portal.begin(double, number) for number in range(100)]
+    futures = [begin(partial(double, number)) for number in range(100)]
     for number, future in enumerate(futures):
         if number % 10 == 7:
             assert isinstance(future.exception(PATIENCE_S), ValueError)
@@ -53,7 +64,7 @@ def test_a_future_that_was_cancelled_does_no_harm() -> None:
     async def open_gate() -> None:
         gates[0].set()
 
-    future = portal.begin(wait)
+    future = begin(wait)
     assert future.cancel()
     portal.call(open_gate)
     assert portal.call(double, 1) == 2
