@@ -71,6 +71,7 @@ def test_transactions_and_requests_of_the_java_client_work_as_with_apache(
 # --- directories that change hands ------------------------------------------------------------
 
 LOG_FILE: Final = {"mappedFileSizeCommitLog": 16 << 20}
+STEADY: Final = QUICK | {"transactionCheckInterval": 2_000, "transactionCheckMax": 1_000}
 PATIENT: Final = {"transactionCheckInterval": 600_000}
 
 
@@ -112,10 +113,14 @@ def test_open_transactions_move_with_their_directory(
         begin, finish = finish, begin
     begun = begin(bench, store, topic, "transactions-begin", PATIENT)
     assert begun.failures() == {}
-    ended = finish(bench, store, topic, "transactions-end", QUICK | {"transactionCheckMax": 1_000})
+    ended = finish(bench, store, topic, "transactions-end", STEADY)
     assert ended.failures() == {}
     found = ended["transactions-end"]
-    assert found["received"] == {"commit": 1, "later-commit": 1, "last": 1}
+    received = dict(found["received"])
+    # An Apache broker that is late to read the end of one copy asks about the next, and a second
+    # commit is a second message to it.
+    assert received.pop("later-commit") == 1 or first == "ours"
+    assert received == {"commit": 1, "last": 1}
     # Apache forgets, when it stops, what it has not written yet of ends that it was told one way:
     # of a rollback nothing is left. Of a commit there is the message, and we look for it.
     assert set(found["asked"]) - {"rollback"} == {"later-commit", "later-rollback"}
