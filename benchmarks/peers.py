@@ -194,12 +194,27 @@ def measured(
     }
 
 
-def lean(peer: Peer, seconds: float, size: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.lean_load", peer.broker, "--topic", TOPIC]
-    command += ["--seconds", str(seconds), "--size", str(size)]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+def lean(peer: Peer, program: str, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", f"benchmarks.{program}", peer.broker, "--topic", TOPIC]
+    ended = subprocess.run([*command, *arguments], capture_output=True, text=True, check=True)
     result: dict[str, Any] = json.loads(ended.stdout)
     return result
+
+
+def lean_works(flush: str, seconds: float) -> list[tuple[str, list[str]]]:
+    """What the lean programs do, by flush mode."""
+    works = [
+        (
+            f"lean, 512 in flight, {size} B",
+            ["lean_load", "--seconds", str(seconds), "--size", str(size)],
+        )
+        for size in (1024, 100)
+    ]
+    if flush == "ASYNC_FLUSH":
+        batches = ["lean_load", "--seconds", str(seconds), "--batch", "32", "--in-flight", "8"]
+        works.append(("lean, batches of 32 x 1 KiB, 8 in flight", batches))
+        works.append(("lean, consume a backlog", ["lean_pull", "--messages", "300000"]))
+    return works
 
 
 def works(flush: str, seconds: float) -> list[tuple[str, str]]:
@@ -234,13 +249,11 @@ def measure_peer(
         "anon_mb": peer.resident_mb(),
     }
     if only in {"", "lean"}:
-        lean(peer, WARM_UP_S, 1024)
-        for size in (1024, 100):
+        lean(peer, "lean_load", "--seconds", str(WARM_UP_S))
+        for name, arguments in lean_works(flush, seconds):
             before = peer.cpu_s()
-            result = lean(peer, seconds, size)
-            yield measured(
-                peer, f"lean, 512 in flight, {size} B", flush, result, peer.cpu_s() - before
-            )
+            result = lean(peer, *arguments)
+            yield measured(peer, name, flush, result, peer.cpu_s() - before)
     if only in {"", "java"}:
         load = JavaLoad(bench, peer)
         load.run(f"async 512 {WARM_UP_S * 2} 1024")
