@@ -16,9 +16,11 @@ from tests.support import running_broker, until
 
 from firearrow import aio
 from firearrow.base.errors import FirearrowError
+from firearrow.base.runtime import SystemClock
 from firearrow.model.errors import MessageIllegal, ResponseCode, SystemBusy
+from firearrow.net.client import RemotingClient
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import reply_to
+from firearrow.wire.command import reply_to, request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -266,7 +268,12 @@ async def test_no_heartbeat_is_under_way_when_a_client_says_good_bye() -> None:
         await producer.send(MESSAGE)  # the connection's first heartbeat follows
         await until(lambda: seen, "a heartbeat")
         closing = asyncio.create_task(producer.close())
-        await asyncio.sleep(0)
+        probe = RemotingClient(SystemClock())
+        for _ in range(5):  # enough for a good-bye that does not wait to arrive
+            command = request(RequestCode.SEND_MESSAGE_V2)
+            command.ext["e"] = "0"
+            assert (await probe.invoke(broker.address, command, FOR_EVER_MS)).code == 0
+        await probe.close()
         answered.set()
         await closing
     assert seen == ["heartbeat", "heard", "good-bye"]
