@@ -16,7 +16,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, reply_to
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from firearrow.net.connection import Connection
     from firearrow.net.router import Handler
@@ -39,17 +39,23 @@ class Peer:
         self.asked: list[Command] = []
         self.tasks = Service("peer", SystemClock())
         codes = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
-        handlers: dict[int, Handler] = {
+        self.handlers: dict[int, Handler] = {
             **dict.fromkeys(codes, self._asked),
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._asked,
             RequestCode.HEART_BEAT: lambda command, _: reply_to(command),
             RequestCode.UNREGISTER_CLIENT: lambda command, _: reply_to(command),
         }
-        self.server = Server(Router(handlers, self.tasks), SystemClock(), host="127.0.0.1", port=0)
+        router = Router(dict.fromkeys(self.handlers, self._dispatch), self.tasks)
+        self.server = Server(router, SystemClock(), host="127.0.0.1", port=0)
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.server.port}"
+
+    def _dispatch(
+        self, command: Command, connection: Connection
+    ) -> Command | Awaitable[Command | None] | None:
+        return self.handlers[command.code](command, connection)
 
     def _asked(self, command: Command, _: Connection) -> Command | None:
         self.asked.append(command)

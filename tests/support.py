@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from firearrow.base.runtime import Clock
     from firearrow.net.router import Router
+    from firearrow.testing import ManualClock
     from firearrow.wire.command import Command
 
 PATIENCE_S = 20  # how long a test waits for what should take milliseconds, on a busy machine
@@ -37,6 +38,15 @@ async def until(true: Callable[[], object], what: str = "the condition") -> None
     while not true():
         assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true"
         await asyncio.sleep(0.005)
+
+
+async def settle(clock: ManualClock, true: Callable[[], object], what: str) -> None:
+    """Let everything happen that can happen without the time going on."""
+    deadline = asyncio.get_running_loop().time() + PATIENCE_S
+    while not true():
+        assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true"
+        await clock.advance(0)
+        await asyncio.sleep(0.001)
 
 
 class Served:

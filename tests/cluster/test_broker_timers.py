@@ -16,7 +16,7 @@ from tests.broker_requests import (
     send_batch,
     texts,
 )
-from tests.support import PATIENCE_S, crash, running_broker
+from tests.support import crash, running_broker, settle
 
 from firearrow.model.errors import ResponseCode
 from firearrow.model.message import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
@@ -29,7 +29,6 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from tests.support import ServedBroker
@@ -68,15 +67,6 @@ def in_wheel(served: ServedBroker) -> bool:
 async def arrived(served: ServedBroker, queue_id: int = 0) -> list[bytes]:
     reply = await served.ask(pull(0, queue_id=queue_id))
     return texts(reply) if reply.code == 0 else []
-
-
-async def settle(clock: ManualClock, true: Callable[[], object], what: str) -> None:
-    """Let everything happen that can happen without the time going on."""
-    deadline = asyncio.get_running_loop().time() + PATIENCE_S
-    while not true():
-        assert asyncio.get_running_loop().time() < deadline, f"{what} did not come true"
-        await clock.advance(0)
-        await asyncio.sleep(0.001)
 
 
 async def enqueued(served: ServedBroker, clock: ManualClock) -> None:

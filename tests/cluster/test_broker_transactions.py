@@ -19,7 +19,7 @@ from tests.broker_requests import (
     send_batch,
     sent,
 )
-from tests.support import ServedBroker, crash, running_broker, until
+from tests.support import ServedBroker, crash, running_broker, settle, until
 from tests.transactions import PRODUCERS, end, half, place_of, producing
 
 from firearrow.hot import decode_properties
@@ -238,15 +238,27 @@ async def test_delay_of_a_half_message_is_dropped_as_producers_do(tmp_path: Path
         assert await bodies_in(served) == [b"hello"]
 
 
-@pytest.mark.parametrize(
-    "properties", [{"PGROUP": ""}, {"TIMER_DELAY_SEC": "3"}, {"TIMER_DELIVER_MS": "1"}]
-)
-async def test_half_message_that_makes_no_sense_is_illegal(
-    tmp_path: Path, properties: dict[str, str]
-) -> None:
+async def test_half_message_that_nobody_can_be_asked_about_is_illegal(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as served:
-        reply = await served.ask(half(properties=properties))
+        reply = await served.ask(half(properties={"PGROUP": ""}))
         assert reply.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_half_message_with_a_delivery_time_waits_for_it_after_its_commit(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as served:
+        asked = half(properties={"TIMER_DELAY_SEC": "30"})
+        place = place_of(await served.ask(asked))
+        assert (await served.ask(end(place))).code == 0
+        timers, lookup = served.broker.state.timers, served.broker.state.store.lookup
+        await settle(clock, lambda: timers.queue_offset == 1, "the message is in the wheel")
+        await clock.advance(20_000)
+        assert await bodies_in(served) == []
+        await clock.advance(15_000)
+        await settle(clock, lambda: lookup.max_offset(TOPIC, 0) == 1, "the message is delivered")
+        assert await bodies_in(served) == [b"hello"]
 
 
 async def test_batch_cannot_be_a_transaction(tmp_path: Path) -> None:

@@ -16,8 +16,11 @@ from tests.support import running_broker, until
 
 from firearrow import aio
 from firearrow.base.errors import FirearrowError
+from firearrow.base.runtime import SystemClock
 from firearrow.model.errors import MessageIllegal, ResponseCode, SystemBusy
-from firearrow.wire.command import reply_to
+from firearrow.net.client import RemotingClient
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import reply_to, request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
     from tests.scripted import Answer, Peer
 
+    from firearrow.net.connection import Connection
     from firearrow.wire.command import Command
 
 FOR_EVER_MS = 600_000
@@ -238,3 +242,38 @@ async def test_consumers_start_once(tmp_path: Path) -> None:
         with pytest.raises(FirearrowError, match="starts once"):
             await consumer.start()
         await cluster.close()
+
+
+async def test_no_heartbeat_is_under_way_when_a_client_says_good_bye() -> None:
+    """Brokers take requests out of turn: a late heartbeat would bring the client back for good."""
+    seen: list[str] = []
+    answered = asyncio.Event()
+
+    async def slow_heartbeat(command: Command, _: Connection) -> Command:
+        seen.append("heartbeat")
+        await answered.wait()
+        seen.append("heard")
+        return reply_to(command)
+
+    def good_bye(command: Command, _: Connection) -> Command:
+        seen.append("good-bye")
+        return reply_to(command)
+
+    async with running(silent, stored) as (names, broker):
+        names.answer = route_to({"b": broker.address})
+        broker.handlers[RequestCode.HEART_BEAT] = slow_heartbeat
+        broker.handlers[RequestCode.UNREGISTER_CLIENT] = good_bye
+        producer = aio.Producer("p", nameservers=names.address)
+        await producer.start()
+        await producer.send(MESSAGE)  # the connection's first heartbeat follows
+        await until(lambda: seen, "a heartbeat")
+        closing = asyncio.create_task(producer.close())
+        probe = RemotingClient(SystemClock())
+        for _ in range(5):  # enough for a good-bye that does not wait to arrive
+            command = request(RequestCode.SEND_MESSAGE_V2)
+            command.ext["e"] = "0"
+            assert (await probe.invoke(broker.address, command, FOR_EVER_MS)).code == 0
+        await probe.close()
+        answered.set()
+        await closing
+    assert seen == ["heartbeat", "heard", "good-bye"]

@@ -23,7 +23,11 @@ JUMP_MS = 60_000
 async def test_our_client_on_our_broker(scenario: Scenario, tmp_path: Path) -> None:
     clock = JumpingClock()
     async with running_broker(
-        tmp_path / "store", clock, mapped_file_size_commit_log=16 << 20, max_message_size=4 << 20
+        tmp_path / "store",
+        clock,
+        mapped_file_size_commit_log=16 << 20,
+        max_message_size=4 << 20,
+        enable_property_filter=True,
     ) as served:
         cluster = Cluster(
             served.nameserver.address, served.broker.address, lambda: clock.jump(JUMP_MS), tmp_path

@@ -82,8 +82,8 @@ async def test_the_filter_of_the_guide_is_installed_by_its_command_and_filters(
 def test_the_guide_to_transactions_prints_what_it_says() -> None:
     text = (ROOT / "docs/guides/transactions.md").read_text("utf-8")
     ((command, printed),) = STEPS.findall(text)
-    assert command == "python examples/transactions.py\n"
-    example = ROOT / "examples" / "transactions.py"
+    assert command == "python examples/transactions_by_hand.py\n"
+    example = ROOT / "examples" / "transactions_by_hand.py"
     result = subprocess.run(
         [sys.executable, str(example)], capture_output=True, encoding="utf-8", check=False
     )

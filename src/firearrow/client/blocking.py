@@ -402,7 +402,13 @@ class PullConsumer(BlockingClient[aio_pull.PullConsumer]):
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages one by one, until the consumer is closed."""
         while self._started:
-            yield from self.poll()
+            try:
+                messages = self.poll()
+            except ClientClosed:
+                if self._started:
+                    raise  # in a child after a fork
+                return
+            yield from messages
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Hand out nothing of these queues until `resume`."""

@@ -20,7 +20,7 @@ from firearrow.base.runtime import time_limit
 from firearrow.client.allocation import AllocateAveragely, AllocationStrategy
 from firearrow.client.calls import Calls
 from firearrow.client.consumer_state import ConsumerSettings, ConsumerState, Subscription
-from firearrow.client.errors import ConsumerMisuse, InvalidName
+from firearrow.client.errors import ClientClosed, ConsumerMisuse, InvalidName
 from firearrow.client.offset_store import BrokerOffsets
 from firearrow.client.options import ClientOptions, parse_nameservers
 from firearrow.client.rebalance import Rebalance
@@ -233,9 +233,13 @@ class PullConsumer:
         return messages
 
     async def __aiter__(self) -> AsyncGenerator[ReceivedMessage, None]:
-        """Messages one by one, for ever."""
+        """Messages one by one, until the consumer is closed."""
         while self._session.running:
-            for message in await self.poll():
+            try:
+                messages = await self.poll()
+            except ClientClosed:
+                return
+            for message in messages:
                 yield message
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
@@ -368,6 +372,7 @@ class _Buffer:
         self.paused: set[MessageQueue] = set()
         self._ready: deque[tuple[Window, list[ReceivedMessage]]] = deque()
         self._arrived = asyncio.Event()
+        self._closed = False
 
     def submit(self, window: Window, messages: Sequence[ReceivedMessage]) -> None:
         if messages:
@@ -382,11 +387,15 @@ class _Buffer:
         self._arrived.set()
 
     def close(self) -> None:
+        self._closed = True
         self._ready.clear()
+        self._arrived.set()
 
     async def take(self) -> tuple[Window, list[ReceivedMessage]]:
         """The next messages of a queue that is ours and not paused."""
         while True:
+            if self._closed:
+                raise ClientClosed("the consumer was closed")
             for _ in range(len(self._ready)):
                 window, messages = self._ready.popleft()
                 if window.dropped:

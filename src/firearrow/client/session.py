@@ -103,6 +103,7 @@ class Session(Service):
         self._routes: dict[str, TopicRoute] = {}
         self._wanted: set[str] = set()  # topics whose routes are kept fresh
         self._fetching: dict[str, asyncio.Task[TopicRoute | None]] = {}
+        self._heartbeats: set[asyncio.Task[bool]] = set()  # that wait for their answer
         self._running = False
         self._net = RemotingClient(
             options.clock,
@@ -138,8 +139,12 @@ class Session(Service):
         if not self._running:
             return
         self._running = False
-        await self._say_goodbye()
         await self.stop_tasks()
+        if self._heartbeats:
+            # A broker may take requests out of turn: a heartbeat that is heard after the good-bye
+            # leaves a member behind that is not there, and its queues to nobody.
+            await asyncio.wait(self._heartbeats)
+        await self._say_goodbye()
         for fetch in list(self._fetching.values()):
             fetch.cancel()
         await asyncio.gather(*self._fetching.values(), return_exceptions=True)
@@ -377,6 +382,15 @@ class Session(Service):
         return any(heard)
 
     async def _heartbeat_quietly(self, address: str) -> bool:
+        """Also when the caller is cancelled, `stop` waits for the answer."""
+        if not self._running:
+            return False
+        heartbeat = asyncio.create_task(self._heartbeat(address), name=f"heartbeat-{address}")
+        self._heartbeats.add(heartbeat)
+        heartbeat.add_done_callback(self._heartbeats.discard)
+        return await asyncio.shield(heartbeat)
+
+    async def _heartbeat(self, address: str) -> bool:
         data = HeartbeatData(
             client_id=self.client_id,
             producer_data_set=tuple(

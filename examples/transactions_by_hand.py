@@ -1,6 +1,6 @@
 """Transactions and resends, seen on the wire: a broker in this process, and a producer by hand.
 
-python examples/transactions.py
+python examples/transactions_by_hand.py
 """
 
 from __future__ import annotations
