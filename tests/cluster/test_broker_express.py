@@ -240,7 +240,8 @@ async def test_whoever_comes_while_the_disk_is_stuck_is_sent_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, through: str
 ) -> None:
     clock = ManualClock()
-    async with running_broker(tmp_path, clock) as served:
+    settings = {"os_page_cache_busy_time_out_mills": 1_000}
+    async with running_broker(tmp_path, clock, **settings) as served:
         await exchange(served.broker.address, send(), 1)
         stuck = StuckSyncer()
         store = served.broker.state.store

@@ -112,7 +112,10 @@ class TransactionMachine(RuleBasedStateMachine):
         root = Path(self.folder.name)
         self.disk = LyingDisk(root, seed=0, torn_sectors=True, now_ms=self.clock.now_ms)
         self.config = BrokerConfig(
-            store_path_root_dir=root, transaction_check_max=CHECK_MAX, **SMALL
+            store_path_root_dir=root,
+            transaction_check_max=CHECK_MAX,
+            os_page_cache_busy_time_out_mills=1 << 40,  # a slow disk refuses nobody here
+            **SMALL,
         )
         self.offsets: dict[str, dict[int, int]] = {}  # as they were saved last
         self.all: list[Transaction] = []
