@@ -14,7 +14,8 @@ def on_order(message: ReceivedMessage) -> None:
     """Called in a thread. An exception means: again, later."""
     if message.tags == "open" and message.reconsume_times == 0:
         raise ValueError(f"{message.text} is not paid yet")
-    print(f"billed {message.text} after {message.reconsume_times} retries", flush=True)
+    # One write: handlers run beside each other, and `print` would write the line's end by itself.
+    print(f"billed {message.text} after {message.reconsume_times} retries\n", end="", flush=True)
 
 
 if __name__ == "__main__":
