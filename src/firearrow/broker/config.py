@@ -71,8 +71,8 @@ class BrokerConfig(StoreConfig):
     sync_flush_timeout: int = setting(5_000, least=1, remote=True)
     held_pulls_max: int = setting(100_000, least=1)  # ours; Apache has no limit
     held_pulls_of_connection_max: int = setting(20_000, least=1)  # ours: one per queue is usual
-    # A sync that takes so long: further sends are told to go elsewhere. Apache measures how long its
-    # put lock is held (1 s); a sync may take as long as a send may wait for it.
+    # A sync that takes so long: further sends are told to go elsewhere. Apache measures how long
+    # its put lock is held (1 s); a sync may take as long as a send may wait for it.
     os_page_cache_busy_time_out_mills: int = setting(5_000, least=1, remote=True)
     # How many requests of a family may wait.
     send_thread_pool_queue_capacity: int = setting(10_000, least=1)
