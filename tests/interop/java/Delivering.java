@@ -30,8 +30,8 @@ final class Delivering {
     }
 
     /**
-     * Messages of one order go to one queue and arrive one after the other, at two consumers. A queue that
-     * changes hands while the second one joins may begin again at a message that came already.
+     * Messages of one order go to one queue and arrive one after the other, at two consumers. Only a queue
+     * that goes to the other consumer may begin again, at a message that came already; none is passed over.
      */
     static Map<String, Object> orderly(Context context) throws Exception {
         String topic = context.topic + "-orderly";
@@ -48,6 +48,7 @@ final class Delivering {
         for (int i = 0; i < 2; i++) {
             DefaultMQPushConsumer consumer = consumer(context, "orderly", topic);
             consumer.setInstanceName("orderly-" + i);
+            int member = i;
             consumer.registerMessageListener((MessageListenerOrderly) (messages, queue) -> {
                 for (MessageExt message : messages) {
                     String text = text(message);
@@ -57,7 +58,7 @@ final class Delivering {
                         return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
                     }
                     received.computeIfAbsent(text.split("/")[0], ignored -> new CopyOnWriteArrayList<>())
-                        .add(text.split("/")[1]);
+                        .add(text.split("/")[1] + "@" + member);
                 }
                 return ConsumeOrderlyStatus.SUCCESS;
             });
@@ -66,7 +67,7 @@ final class Delivering {
         }
         try {
             context.await("all ordered messages", () ->
-                received.values().stream().mapToInt(numbers -> Set.copyOf(numbers).size()).sum()
+                received.values().stream().mapToInt(Delivering::distinct).sum()
                     >= ORDERS * context.count);
         } finally {
             consumers.forEach(DefaultMQPushConsumer::shutdown);
@@ -74,16 +75,23 @@ final class Delivering {
         Set<String> unordered = new TreeSet<>();
         received.forEach((order, numbers) -> {
             int next = 0;
+            String owner = "";
             for (String number : numbers) {
-                int value = Integer.parseInt(number);
-                if (value > next) {
+                int value = Integer.parseInt(number.split("@")[0]);
+                String member = number.split("@")[1];
+                if (value > next || value < next && member.equals(owner)) {
                     unordered.add(order + ": " + numbers);
                     break;
                 }
                 next = value + 1;
+                owner = member;
             }
         });
         return Map.of("orders", received.size(), "unexpected", unordered);
+    }
+
+    private static int distinct(List<String> numbers) {
+        return (int) numbers.stream().map(number -> number.split("@")[0]).distinct().count();
     }
 
     /** Two consumers of one group get every message each. */
