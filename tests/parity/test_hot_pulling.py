@@ -262,3 +262,41 @@ def test_what_is_cold_or_not_mapped_is_left_to_the_general_handler() -> None:
                 look_ahead=world.look_ahead,
             )
             assert path.serve(frame(FIELDS), 1 << 16, 1 << 20).pulls == taken
+
+
+def test_what_is_far_behind_but_warm_is_taken_with_the_same_answer() -> None:
+    asked: list[list[tuple[int, int]]] = []
+    answers = []
+    for twin in (reference, native):
+        for warm in (True, False):
+            world = World(twin)
+            ranges: list[tuple[int, int]] = []
+
+            def is_warm(
+                start: int,
+                stop: int,
+                ranges: list[tuple[int, int]] = ranges,
+                warm: bool = warm,
+            ) -> bool:
+                ranges.append((start, stop))
+                return warm
+
+            path = twin.PullPath(
+                world.writer,
+                world.gates,
+                world.files,
+                file_bytes=FILE_BYTES,
+                entries_per_file=PER_FILE,
+                memory_bytes=10,
+                verified_from=0,
+                look_ahead=world.look_ahead,
+                is_warm=is_warm,
+            )
+            served = path.serve(frame(FIELDS), 1 << 16, 1 << 20)
+            assert served.pulls == int(warm)
+            asked.append(ranges)
+            answers.append(served.replies)
+    assert answers[0] == answers[2]
+    assert answers[0] == [World(native).serve(frame(FIELDS)).replies[0]]
+    assert asked[0] == asked[1] == asked[2] == asked[3]
+    assert len(asked[0]) == 1

@@ -107,6 +107,34 @@ class Scan(NamedTuple):
     reason: str
 
 
+class Tiling(NamedTuple):
+    """Where records begin that follow each other from a known start, judged by headers alone.
+
+    `starts` has position and store time of the first record, and of the first one at or behind
+    every so many bytes. `ending` is ``"end"`` (zeros, or nothing is left), ``"blank"`` (the filler
+    that closes a file; `position` is before it) or ``"broken"`` (no record lies here that ends in
+    time and says that it lies here).
+    """
+
+    starts: list[tuple[int, int]]
+    position: int
+    records: int
+    ending: str
+    last_store_timestamp: int
+
+
+class Selected(NamedTuple):
+    """Wanted records as runs (from, to) that lie back to back; where the walk stopped, and why.
+
+    `ending` is ``"stop"`` (the range is through), ``"full"`` (enough bytes for now) or ``"odd"``
+    (no sound record begins at `position`).
+    """
+
+    runs: list[tuple[int, int]]
+    position: int
+    ending: str
+
+
 class Derived(NamedTuple):
     """How far entries were derived, of how many records, and when the last of them was stored."""
 
@@ -124,3 +152,39 @@ class Gathered(NamedTuple):
     slices: list[memoryview]  # of the log's own memory; records that lie back to back share one
     last_physical: int  # of the last entry that was seen
     whole: bool  # False: it stopped before an entry whose record is not to be had like this
+
+
+# --- columns of a table of messages -----------------------------------------------------------
+#
+# What `ArrowRows.take` hands out for each kind, as Arrow lays it out (little-endian):
+#
+#   int32, int64, time   (values,)                          time: microseconds since 1970
+#   text, bytes          (offsets, values, validity or None, nulls)
+#   map                  (offsets, name offsets, names, value offsets, values)
+COLUMN_KINDS: Final = {
+    "topic": "text",
+    "broker": "text",
+    "queueId": "int32",
+    "offset": "int64",
+    "msgId": "text",
+    "offsetMsgId": "text",
+    "keys": "text",
+    "tags": "text",
+    "bornTimestamp": "time",
+    "storeTimestamp": "time",
+    "bornHost": "text",
+    "storeHost": "text",
+    "reconsumeTimes": "int32",
+    "flag": "int32",
+    "sysFlag": "int32",
+    "physicalOffset": "int64",
+    "preparedTransactionOffset": "int64",
+    "properties": "map",
+    "propertiesRaw": "text",
+    "body": "bytes",
+    "bodyText": "text",  # the body as a string
+    "recordSize": "int32",  # of the whole record; messages of an inner batch share it
+}
+FLAG_PACKED: Final = 0x1
+FLAG_WRAPPED: Final = 0xC0  # both bits: several messages in one record
+COLUMN_BYTES_MAX: Final = (1 << 31) - 1  # what 32-bit offsets reach

@@ -183,6 +183,7 @@ cdef class PullPath:
     cdef int64_t _memory_bytes
     cdef int64_t _verified_from
     cdef object _look_ahead
+    cdef object _is_warm
     cdef _Run* _runs
     cdef Py_ssize_t _runs_room
     cdef int64_t _commits
@@ -190,7 +191,7 @@ cdef class PullPath:
 
     def __init__(
         self, LogWriter writer not None, dict gates not None, dict files not None, *, file_bytes,
-        entries_per_file, memory_bytes, verified_from, look_ahead,
+        entries_per_file, memory_bytes, verified_from, look_ahead, is_warm=None,
     ):
         self._writer = writer
         self._gates = gates
@@ -200,6 +201,7 @@ cdef class PullPath:
         self._memory_bytes = memory_bytes
         self._verified_from = verified_from
         self._look_ahead = look_ahead
+        self._is_warm = is_warm
 
     def __dealloc__(self):
         free(self._runs)
@@ -297,7 +299,7 @@ cdef class PullPath:
             self._entries_per_file - offset % self._entries_per_file))
         cdef const uint8_t* entries
         cdef Py_buffer memory
-        cdef int64_t first, start
+        cdef int64_t first, start, stop
         cdef _Found found
         cdef object data
         cdef bytes reply
@@ -314,12 +316,17 @@ cdef class PullPath:
             if (offset - queue.tail_first + needed) * ENTRY_BYTES > PyByteArray_GET_SIZE(queue.tail):
                 return None
         first = i64(entries)
-        if first < 0 or first < self._writer.start + self._writer.position - self._memory_bytes:
+        if first < 0:
             return None
         start = first - first % self._file_bytes
         data = self._files.get(start)
         if data is None:
             return None
+        if first < self._writer.start + self._writer.position - self._memory_bytes:
+            stop = i64(entries + (needed - 1) * ENTRY_BYTES) + i32(
+                entries + (needed - 1) * ENTRY_BYTES + 8)
+            if self._is_warm is None or not self._is_warm(first, stop):
+                return None
         PyObject_GetBuffer(data, &memory, PyBUF_SIMPLE)
         try:
             if not self._gather(gate, queue, offset, entries, needed, most, start, &memory, &found):

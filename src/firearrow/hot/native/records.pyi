@@ -11,5 +11,11 @@ from firearrow.hot.reference.records import (
     scan_records as scan_records,
 )
 from firearrow.hot.reference.records import (
+    select_records as select_records,
+)
+from firearrow.hot.reference.records import (
+    tile_records as tile_records,
+)
+from firearrow.hot.reference.records import (
     write_record as write_record,
 )

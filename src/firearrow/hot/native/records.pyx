@@ -17,7 +17,7 @@ from libc.string cimport memcmp
 from firearrow.hot.native.endian cimport i16, i32, i64, w32, w64, wbytes
 from firearrow.hot.native.text cimport crc32_of
 
-from firearrow.hot.layout import Scan, ScannedRecord
+from firearrow.hot.layout import Scan, ScannedRecord, Selected, Tiling
 from firearrow.hot.reference import records as _reference
 
 cdef extern from "Python.h":
@@ -352,3 +352,116 @@ def scan_records(data, start, stop, *, check_crc=False):
     # No ordinary record starts here: filler, end, cut or damage. The reference says which.
     rest = _reference.scan_records(data, at, stop, check_crc=check_crc)
     return Scan(records + rest.records, rest.position, rest.ending, rest.reason)
+
+
+cdef object _tiles(const uint8_t* data, Py_ssize_t start, Py_ssize_t stop, int64_t first_offset,
+                   Py_ssize_t every):
+    cdef list starts = []
+    cdef Py_ssize_t at = start, wanted = start
+    cdef int64_t records = 0, timestamp = 0
+    cdef const uint8_t* p
+    cdef int size, magic
+    cdef Parts parts
+    cdef str ending = "broken"
+    while stop - at >= 8:
+        p = data + at
+        size = i32(p)
+        magic = i32(p + 4)
+        if size == 0 and magic == 0:
+            ending = "end"
+            break
+        if magic == MAGIC_BLANK and size == stop - at:
+            ending = "blank"
+            break
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_BYTES_MIN \
+                or size > stop - at or not measure(p, size, magic, &parts) \
+                or i64(p + 28) != first_offset + at:
+            break
+        timestamp = i64(p + 48 + parts.born_bytes + 4)
+        if at >= wanted:
+            starts.append((at, timestamp))
+            wanted = at - (at - start) % every + every
+        records += 1
+        at += size
+    else:
+        if at == stop:
+            ending = "end"
+    return Tiling(starts, at, records, ending, timestamp)
+
+
+def tile_records(data, start, stop, first_offset, every):
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        if not 0 <= start <= stop <= buffer.len or every < 1:
+            return _reference.tile_records(data, start, stop, first_offset, every)  # refuses
+        return _tiles(<const uint8_t*>buffer.buf, start, stop, first_offset, every)
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef bint _is_wanted(const uint8_t* topic, int size, dict topics, wants) except -1:
+    cdef bytes name = topic[:size].decode("utf-8", "replace").encode()
+    known = topics.get(name)
+    if known is None:
+        known = topics[name] = wants(name.decode())
+    return known
+
+
+cdef object _selected(const uint8_t* data, Py_ssize_t start, Py_ssize_t stop, int64_t first_offset,
+                      int64_t begin_ms, int64_t end_ms, dict topics, wants, int64_t bytes_max):
+    cdef list runs = []
+    cdef Py_ssize_t at = start, run = -1  # where the run began that reaches up to here
+    cdef int64_t timestamp, taken = 0
+    cdef const uint8_t* p
+    cdef const uint8_t* topic = NULL  # of the record before
+    cdef int size, magic, topic_bytes = -1
+    cdef bint topic_wanted = True, wanted
+    cdef Parts parts
+    cdef str ending = "stop"
+    while at < stop:
+        if taken >= bytes_max:
+            ending = "full"
+            break
+        p = data + at
+        if stop - at < RECORD_BYTES_MIN:
+            ending = "odd"
+            break
+        size = i32(p)
+        magic = i32(p + 4)
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or size < RECORD_BYTES_MIN \
+                or size > stop - at or not measure(p, size, magic, &parts) \
+                or i64(p + 28) != first_offset + at or not body_sound(p, &parts):
+            ending = "odd"
+            break
+        timestamp = i64(p + 48 + parts.born_bytes + 4)
+        wanted = begin_ms <= timestamp < end_ms
+        if wanted and topics is not None:
+            if topic_bytes != parts.topic_bytes or memcmp(topic, p + parts.topic, topic_bytes):
+                topic = p + parts.topic
+                topic_bytes = parts.topic_bytes
+                topic_wanted = _is_wanted(topic, topic_bytes, topics, wants)
+            wanted = topic_wanted
+        if wanted:
+            taken += size
+            if run < 0:
+                run = at
+        elif run >= 0:
+            runs.append((run, at))
+            run = -1
+        at += size
+    if run >= 0:
+        runs.append((run, at))
+    return Selected(runs, at, ending)
+
+
+def select_records(data, start, stop, first_offset, begin_ms, end_ms, topics, wants, bytes_max):
+    cdef Py_buffer buffer
+    PyObject_GetBuffer(data, &buffer, PyBUF_SIMPLE)
+    try:
+        if not 0 <= start <= stop <= buffer.len:
+            raise ValueError(f"range {start} to {stop} outside a buffer of {buffer.len} bytes")
+        return _selected(<const uint8_t*>buffer.buf, start, stop, first_offset, begin_ms, end_ms,
+                         topics, wants, bytes_max)
+    finally:
+        PyBuffer_Release(&buffer)

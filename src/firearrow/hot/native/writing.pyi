@@ -4,3 +4,6 @@ from firearrow.hot.reference.writing import (
 from firearrow.hot.reference.writing import (
     StoreMessage as StoreMessage,
 )
+from firearrow.hot.reference.writing import (
+    count_parts as count_parts,
+)

@@ -4,8 +4,9 @@
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memchr
+from libc.string cimport memchr, memcpy
 
+from firearrow.hot.native.endian cimport i16, i32
 from firearrow.hot.native.paging cimport populate_write
 from firearrow.hot.native.queues cimport QueueTail
 from firearrow.hot.native.records cimport write_raw
@@ -135,3 +136,84 @@ cdef class LogWriter:
         message.queue_offset = queue_offset
         message.store_timestamp = store_timestamp
         return offset + size
+
+    def append_parts(
+        self, StoreMessage message not None, QueueTail queue not None, store_timestamp, skip
+    ):
+        cdef bytes body = message.body
+        cdef bytes behind = message.properties
+        cdef bytes host = message.store_host if message.store_host else self.store_host
+        cdef bytes born = message.born_host
+        cdef bytes topic = queue.topic_bytes
+        cdef const uint8_t* p = <const uint8_t*>PyBytes_AS_STRING(body)
+        cdef const uint8_t* end = p + PyBytes_GET_SIZE(body)
+        cdef const uint8_t* at
+        cdef int64_t left = skip, now = store_timestamp, total = 0, size, written
+        cdef int64_t own, one, queue_offset
+        cdef int64_t first = self.start + self.position
+        cdef int64_t first_in_queue = queue.next_offset
+        cdef bint counted = (message.sys_flag & 0x4) == 0
+        cdef int64_t around = 74 + PyBytes_GET_SIZE(born) + PyBytes_GET_SIZE(host) \
+            + PyBytes_GET_SIZE(topic) + (1 if PyBytes_GET_SIZE(topic) <= 127 else 2) \
+            + PyBytes_GET_SIZE(behind)
+        cdef uint8_t[32768] properties
+        while p < end and left > 0:
+            p += i32(p)
+            left -= 1
+        at = p
+        while at < end:
+            total += around + i32(at) - 22
+            at += i32(at)
+        if total == 0 or total > self.room - self.position:
+            return 0
+        self.will_write(total)
+        while p < end:
+            size, one = i32(p), i32(p + 16)
+            own = size - 22 - one
+            if own + PyBytes_GET_SIZE(behind) > 32767:
+                raise AssertionError("a batch that nobody has counted")
+            memcpy(properties, p + 22 + one, own)
+            memcpy(properties + own, PyBytes_AS_STRING(behind), PyBytes_GET_SIZE(behind))
+            queue_offset = queue.next_offset if counted else 0
+            written = write_raw(
+                <uint8_t*>self._view.buf + self.position, self.room - self.position,
+                PyBytes_AS_STRING(topic), PyBytes_GET_SIZE(topic),
+                <const char*>p + 20, one,
+                <const char*>properties, own + PyBytes_GET_SIZE(behind),
+                queue.queue_id, i32(p + 12), queue_offset, self.start + self.position,
+                message.sys_flag, message.born_timestamp,
+                PyBytes_AS_STRING(born), PyBytes_GET_SIZE(born), now,
+                PyBytes_AS_STRING(host), PyBytes_GET_SIZE(host),
+                message.reconsume_times, message.prepared_offset)
+            if written == 0:
+                raise AssertionError("the room for all of them was there before")
+            self.position += written
+            if counted:
+                queue.next_offset = queue_offset + 1
+            p += size
+        message.physical_offset = first
+        message.queue_offset = first_in_queue
+        message.size = total
+        message.store_timestamp = now
+        return self.start + self.position
+
+
+def count_parts(bytes body not None, behind):
+    cdef const uint8_t* p = <const uint8_t*>PyBytes_AS_STRING(body)
+    cdef const uint8_t* end = p + PyBytes_GET_SIZE(body)
+    cdef int64_t size, one, own, more = behind
+    cdef Py_ssize_t count = 0
+    while p < end:
+        if end - p < 22:
+            return 0
+        size, one = i32(p), i32(p + 16)
+        if size <= 22 or size > end - p or one <= 0 or one > size - 22:
+            return 0
+        own = size - 22 - one
+        if i16(p + 20 + one) != own or own + more > 32767:
+            return 0
+        if own and (p[size - 1] != 2 or memchr(p + 22 + one, 0, own) != NULL):
+            return 0
+        count += 1
+        p += size
+    return count

@@ -1,6 +1,8 @@
 """The specification of `firearrow.hot`, in plain Python. `native/` must agree with it exactly."""
 
-from firearrow.hot.layout import Derived, Gathered, Scan, ScannedRecord
+from firearrow.hot.layout import Derived, Gathered, Scan, ScannedRecord, Selected, Tiling
+from firearrow.hot.reference.arrow import ArrowRows
+from firearrow.hot.reference.batches import PairsColumn, TextColumn, encode_rows
 from firearrow.hot.reference.commands import Command, encode_frame, encode_head
 from firearrow.hot.reference.frames import decode_frames
 from firearrow.hot.reference.keys import KeyTable
@@ -19,6 +21,8 @@ from firearrow.hot.reference.records import (
     decode_record,
     encode_record,
     scan_records,
+    select_records,
+    tile_records,
     write_record,
 )
 from firearrow.hot.reference.sending import SendPath, Served, TopicGate
@@ -33,14 +37,16 @@ from firearrow.hot.reference.text import (
     parse_offset_message_id,
     parse_unique_key,
 )
-from firearrow.hot.reference.writing import LogWriter, StoreMessage
+from firearrow.hot.reference.writing import LogWriter, StoreMessage, count_parts
 
 __all__ = [
+    "ArrowRows",
     "Command",
     "Derived",
     "Gathered",
     "KeyTable",
     "LogWriter",
+    "PairsColumn",
     "PullGate",
     "PullPath",
     "Pulled",
@@ -48,12 +54,16 @@ __all__ = [
     "Record",
     "Scan",
     "ScannedRecord",
+    "Selected",
     "SendPath",
     "Served",
     "StoreMessage",
+    "TextColumn",
+    "Tiling",
     "TopicGate",
     "bring_in",
     "check_run",
+    "count_parts",
     "crc31",
     "decode_frames",
     "decode_properties",
@@ -63,6 +73,7 @@ __all__ = [
     "encode_head",
     "encode_properties",
     "encode_record",
+    "encode_rows",
     "encode_unique_key",
     "gather_entries",
     "java_hash",
@@ -75,6 +86,8 @@ __all__ = [
     "pull_key",
     "queue_key",
     "scan_records",
+    "select_records",
     "serve_syncs",
+    "tile_records",
     "write_record",
 ]

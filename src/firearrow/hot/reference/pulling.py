@@ -108,7 +108,11 @@ class Pulled(NamedTuple):
 
 
 class PullPath:
-    """Knows the gates and the log. `look_ahead` puts entries of a queue's files into its window."""
+    """Knows the gates and the log.
+
+    `look_ahead` puts entries of a queue's files into its window. `is_warm` says whether bytes of
+    the log far behind its end are in memory nevertheless.
+    """
 
     def __init__(
         self,
@@ -121,6 +125,7 @@ class PullPath:
         memory_bytes: int,
         verified_from: int,
         look_ahead: Callable[[QueueTail, int], None],
+        is_warm: Callable[[int, int], bool] | None = None,
     ) -> None:
         self._writer = writer
         self._gates = gates
@@ -130,6 +135,7 @@ class PullPath:
         self._memory_bytes = memory_bytes
         self._verified_from = verified_from
         self._look_ahead = look_ahead
+        self._is_warm = is_warm
 
     def serve(self, data: bytes | bytearray, frame_bytes_max: int, reply_bytes_max: int) -> Pulled:
         """Answer ordinary pulls from the front of `data`, until there are enough replies."""
@@ -217,8 +223,14 @@ class PullPath:
         cold_before = self._writer.start + self._writer.position - self._memory_bytes
         first = int.from_bytes(entries[:8], "big", signed=True)
         start = first - first % self._file_bytes
-        if first < cold_before or start not in self._files:
+        if start not in self._files:
             return None
+        if first < cold_before:
+            last = int.from_bytes(entries[-20:-12], "big", signed=True)
+            stop = last + int.from_bytes(entries[-12:-8], "big", signed=True)
+            if first < 0 or self._is_warm is None or not self._is_warm(first, stop):
+                return None
+            cold_before = 0
         gathered = gather_entries(
             entries,
             most,

@@ -28,11 +28,14 @@ from firearrow.hot.layout import (
     TOPIC_V2_BYTES_MAX,
     Scan,
     ScannedRecord,
+    Selected,
+    Tiling,
     record_bytes,
 )
 from firearrow.hot.reference.text import crc31, java_hash
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable
 
 _FRONT: Final = struct.Struct(">iiiiiqqiq")  # size to born time: 48 bytes
@@ -334,6 +337,92 @@ def scan_records(  # noqa: PLR0911 - one return per ending
             return Scan(records, at, "broken", str(error))
         records.append(_scanned(record, at))
         at += size
+
+
+def tile_records(
+    data: bytes | bytearray | memoryview | mmap.mmap,
+    start: int,
+    stop: int,
+    first_offset: int,
+    every: int,
+) -> Tiling:
+    """Hop from record to record, touching no body; `first_offset` is that of ``data[0]``.
+
+    Whoever wants to begin in the middle of a file needs this: a body may hold anything, also what
+    looks like a record, so a place is a record's beginning only if those before it lead there.
+    """
+    if not 0 <= start <= stop <= len(data) or every < 1:
+        raise ValueError(f"range {start} to {stop} outside a buffer of {len(data)} bytes")
+    starts: list[tuple[int, int]] = []
+    at, wanted, records, timestamp = start, start, 0, 0
+    while stop - at >= BLANK_BYTES:
+        size, magic = _SIZE_MAGIC.unpack_from(data, at)
+        if size == 0 and magic == 0:
+            return Tiling(starts, at, records, "end", timestamp)
+        if magic == MAGIC_BLANK and size == stop - at:
+            return Tiling(starts, at, records, "blank", timestamp)
+        if magic not in {MAGIC_V1, MAGIC_V2} or not RECORD_BYTES_MIN <= size <= stop - at:
+            return Tiling(starts, at, records, "broken", timestamp)
+        with memoryview(data)[at : at + size] as raw:
+            try:
+                record = _decode(raw, check_crc=False)
+            except RecordError:
+                return Tiling(starts, at, records, "broken", timestamp)
+        if record.physical_offset != first_offset + at:
+            return Tiling(starts, at, records, "broken", timestamp)
+        timestamp = record.store_timestamp
+        if at >= wanted:
+            starts.append((at, timestamp))
+            wanted = at - (at - start) % every + every
+        records += 1
+        at += size
+    return Tiling(starts, at, records, "end" if at == stop else "broken", timestamp)
+
+
+def select_records(  # noqa: PLR0917 - called per window, by position as its neighbours
+    data: bytes | bytearray | memoryview | mmap.mmap,
+    start: int,
+    stop: int,
+    first_offset: int,
+    begin_ms: int,
+    end_ms: int,
+    topics: dict[bytes, bool] | None,
+    wants: Callable[[str], bool],
+    bytes_max: int,
+) -> Selected:
+    """Sound records from `start` on that were stored in a span of time, in topics that are wanted.
+
+    Every record is proved, wanted or not: its parts add up, its body has its checksum, and it says
+    that it lies here. `topics` remembers what `wants` said; None wants all.
+    """
+    if not 0 <= start <= stop <= len(data):
+        raise ValueError(f"range {start} to {stop} outside a buffer of {len(data)} bytes")
+    runs: list[tuple[int, int]] = []
+    at, taken = start, 0
+    while at < stop:
+        if taken >= bytes_max:
+            return Selected(runs, at, "full")
+        try:
+            with memoryview(data)[at:stop] as rest:
+                record = decode_record(rest)
+        except RecordError:
+            return Selected(runs, at, "odd")
+        if record.physical_offset != first_offset + at:
+            return Selected(runs, at, "odd")
+        wanted = begin_ms <= record.store_timestamp < end_ms
+        if wanted and topics is not None:
+            topic = record.topic.encode()
+            if topic not in topics:
+                topics[topic] = wants(record.topic)
+            wanted = topics[topic]
+        if wanted:
+            taken += record.size
+            if runs and runs[-1][1] == at:
+                runs[-1] = (runs[-1][0], at + record.size)
+            else:
+                runs.append((at, at + record.size))
+        at += record.size
+    return Selected(runs, at, "stop")
 
 
 def _scanned(record: Record, position: int) -> ScannedRecord:

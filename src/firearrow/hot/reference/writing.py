@@ -6,9 +6,10 @@ objects that are already there and makes none.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Final
 
-from firearrow.hot.layout import HOST_BYTES, LOOPBACK_HOST, PROPERTIES_BYTES_MAX
+from firearrow.hot.layout import HOST_BYTES, LOOPBACK_HOST, PROPERTIES_BYTES_MAX, record_bytes
 from firearrow.hot.reference.records import write_record
 
 if TYPE_CHECKING:
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 NO_ROOM: Final = 0
 NOT_ALLOWED: Final = -1
+_PART_HEAD: Final = struct.Struct(">iiiii")
+_PART_BYTES_MIN: Final = _PART_HEAD.size + 2
 
 
 class StoreMessage:
@@ -156,3 +159,85 @@ class LogWriter:
         message.queue_offset = queue_offset
         message.store_timestamp = store_timestamp
         return offset + size
+
+    def append_parts(
+        self, message: StoreMessage, queue: QueueTail, store_timestamp: int, skip: int
+    ) -> int:
+        """Write what a message's body lists, from part `skip` on; returns as `append`.
+
+        The body is that of a batch that `count_parts` has passed; the message's properties are put
+        behind those of each part. Its place is that of the first part, its size that of all.
+        """
+        parts = _parts(message.body)[skip:]
+        behind = message.properties
+        host = message.store_host or self.store_host
+        hosts = len(message.born_host) + len(host) - 16
+        total = 0
+        for _, body, own in parts:
+            size = record_bytes(len(body), len(queue.topic_bytes), len(own) + len(behind))
+            total += size + hosts
+        if not parts or total > self.room - self.position:
+            return NO_ROOM
+        first = self.start + self.position, queue.next_offset
+        end = 0
+        for flag, body, own in parts:
+            one = StoreMessage(
+                message.topic,
+                message.queue_id,
+                body,
+                own + behind,
+                flag=flag,
+                sys_flag=message.sys_flag,
+                born_timestamp=message.born_timestamp,
+                born_host=message.born_host,
+                store_host=message.store_host,
+                reconsume_times=message.reconsume_times,
+                prepared_offset=message.prepared_offset,
+            )
+            end = self.append(one, queue, store_timestamp)
+            assert end > 0, "the room for all of them was there before"
+        message.physical_offset, message.queue_offset = first
+        message.size = total
+        message.store_timestamp = store_timestamp
+        return end
+
+
+def count_parts(body: bytes, behind: int) -> int:
+    """How many messages a batch has; 0 if it is empty or broken, or one can never be stored.
+
+    `behind` bytes of properties will be added to those of each. One message of a batch:
+
+      | size 4 | magic 4 | crc 4 | flag 4 | body length 4, body | properties length 2, properties |
+    """
+    at = count = 0
+    while at < len(body):
+        if len(body) - at < _PART_BYTES_MIN:
+            return 0
+        size, _, _, _, body_bytes = _PART_HEAD.unpack_from(body, at)
+        if not _PART_BYTES_MIN < size <= len(body) - at or not (
+            0 < body_bytes <= size - _PART_BYTES_MIN
+        ):
+            return 0
+        own_at = at + _PART_BYTES_MIN + body_bytes
+        own = body[own_at : at + size]
+        if int.from_bytes(body[own_at - 2 : own_at], "big", signed=True) != len(own):
+            return 0
+        if own and (not own.endswith(b"\x02") or b"\0" in own):
+            return 0
+        if len(own) + behind > PROPERTIES_BYTES_MAX:
+            return 0
+        count += 1
+        at += size
+    return count
+
+
+def _parts(body: bytes) -> list[tuple[int, bytes, bytes]]:
+    """Flag, body and properties of each message of a sound batch."""
+    found = []
+    at = 0
+    while at < len(body):
+        size, _, _, flag, body_bytes = _PART_HEAD.unpack_from(body, at)
+        own_at = at + _PART_BYTES_MIN + body_bytes
+        found.append((flag, body[at + _PART_HEAD.size : own_at - 2], body[own_at : at + size]))
+        at += size
+    return found

@@ -1,0 +1,3 @@
+from firearrow.hot.reference.arrow import (
+    ArrowRows as ArrowRows,
+)
