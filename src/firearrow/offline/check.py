@@ -17,23 +17,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from firearrow.hot import decode_properties
-from firearrow.offline.check_index import IndexCheck
+from firearrow.offline.check_index import IndexCheck, check_order
 from firearrow.offline.check_log import LogCheck
 from firearrow.offline.check_offsets import OffsetsCheck
 from firearrow.offline.check_queues import QueuesCheck
 from firearrow.offline.check_timer import TimerCheck
-from firearrow.offline.config_tables import ConfigTables
+from firearrow.offline.config_tables import ConfigTables, unit_rules
 from firearrow.offline.derived import QueueRuns
 from firearrow.offline.findings import Finding, Findings
 from firearrow.offline.log_walk import Damage
 from firearrow.store.consume_queue import FILLER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from firearrow.offline.derived import QueueKey
     from firearrow.offline.directory import StoreDirectory
-    from firearrow.offline.log_walk import Batch, Debris, LogWalk
+    from firearrow.offline.log_walk import Batch, Debris
 
 _UNIT_HEAD: Final = struct.Struct(">qi")  # of plain and batch units alike
 
@@ -70,6 +70,7 @@ def check(
     findings = Findings()
     tables = ConfigTables(store.root)
     log = LogCheck(store, findings)
+    log.check_files()
     queues = QueuesCheck(
         store,
         findings,
@@ -82,13 +83,7 @@ def check(
     index = IndexCheck(
         store.index_tables, findings, min_offset=store.min_offset, lost=log.lost, closed=closed
     )
-    runs = QueueRuns(
-        queues.take,
-        batch_topics=tables.batch_topics(store),
-        light_queues=store.has_light_queues,
-        delay_levels_ms=store.delay_levels_ms,
-        jump=log.take_jump,
-    )
+    runs = QueueRuns(queues.take, rules=unit_rules(store, tables), jump=log.take_jump)
     walk = store.walk(progress=progress)
     for found in walk:
         if isinstance(found, Damage):
@@ -96,7 +91,8 @@ def check(
         else:
             _take(found, log, runs, index)
     runs.finish()
-    debris = [] if running else _turned_to_damage(store, walk, log)
+    log.finish()
+    debris = [] if running else turned_to_damage(store, walk.debris, log)
     if not store.has_rocksdb_queues:
         queues.finish(end_offset=walk.end_offset)
         OffsetsCheck(store, tables, findings, queues.max_offsets).check(
@@ -106,10 +102,11 @@ def check(
             now_ms=max(now_ms, walk.newest_timestamp),
         )
     index.finish(end_offset=walk.end_offset, running=running)
+    check_order(store.index_tables, findings)
     TimerCheck(store, findings, log.lost).check()
     return Report(
         findings.sorted(),
-        notes=_notes(store, running=running, pending=queues.pending, debris=debris),
+        notes=notes_of(store, running=running, pending=queues.pending, debris=debris),
         min_offset=store.min_offset,
         end_offset=walk.end_offset,
         log_files=len(store.log_files),
@@ -121,7 +118,7 @@ def check(
     )
 
 
-def _notes(
+def notes_of(
     store: StoreDirectory, *, running: bool, pending: int, debris: list[Debris]
 ) -> list[str]:
     notes = []
@@ -149,13 +146,13 @@ def _take(batch: Batch, log: LogCheck, runs: QueueRuns, index: IndexCheck) -> No
             index.follow(record, properties)
 
 
-def _turned_to_damage(store: StoreDirectory, walk: LogWalk, log: LogCheck) -> list[Debris]:
+def turned_to_damage(store: StoreDirectory, found: Sequence[Debris], log: LogCheck) -> list[Debris]:
     """Debris that queues point to was a record once: damage. Returns the rest."""
-    if not walk.debris:
+    if not found:
         return []
     claimed = max((_last_unit_end(store, key) for key in store.queues), default=0)
     rest = []
-    for debris in walk.debris:
+    for debris in found:
         if claimed > debris.offset:
             size = claimed - debris.offset
             log.take_damage(Damage(debris.offset, size, debris.code, debris.reason))

@@ -15,14 +15,14 @@ from firearrow.offline.derived import keys_of
 from firearrow.store.key_index import SECONDS_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from firearrow.hot import ScannedRecord
     from firearrow.offline.check_log import LostBytes
     from firearrow.offline.findings import Findings
     from firearrow.offline.index_files import IndexTable
 
-_NOWHERE: Final = sys.maxsize
+NOWHERE: Final = sys.maxsize
 
 # Number in its file, hash, physical offset, seconds since the file's begin.
 _Entry = tuple[int, int, int, int]
@@ -32,7 +32,8 @@ class IndexCheck:
     """All index files, oldest first, as one list of entries that the log must explain in order.
 
     `lost` holds the offsets where the log is damaged. `closed` is false for a store whose broker
-    runs or crashed: it may have been in the middle of an insert.
+    runs or crashed: it may have been in the middle of an insert. The files may be only some of a
+    store's: `newest` is where the entry before them points, `is_end` if none is behind them.
     """
 
     def __init__(
@@ -43,8 +44,12 @@ class IndexCheck:
         min_offset: int,
         lost: LostBytes,
         closed: bool,
+        newest: int = -1,
+        is_end: bool = True,
     ) -> None:
-        self.next_offset = _NOWHERE  # which record is indexed next
+        self.next_offset = NOWHERE  # which record is indexed next
+        self._newest = newest
+        self._is_end = is_end
         self._tables = tables
         self._findings = findings
         self._min_offset = min_offset
@@ -73,21 +78,29 @@ class IndexCheck:
                 # The first entry of a file counts from the end of the file before.
                 if seconds != expected and number > 1:
                     self._check_seconds(number, seconds, expected)
-            self._at += 1
-            if self._at < len(self._portion):
-                self.next_offset = self._portion[self._at][2]
-            else:
-                self._load()
+            self._advance()
+
+    def nothing(self) -> None:
+        """The log has no sound record at `next_offset`."""
+        number, _, offset, _ = self._portion[self._at]
+        self._nothing_at(number, offset)
+        self._advance()
+
+    def _advance(self) -> None:
+        self._at += 1
+        if self._at < len(self._portion):
+            self.next_offset = self._portion[self._at][2]
+        else:
+            self._load()
 
     def finish(self, *, end_offset: int, running: bool) -> None:
         """The log is through; entries that are left point behind it."""
-        while self.next_offset != _NOWHERE:
+        while self.next_offset != NOWHERE:
             for number, _, offset, _ in self._portion[self._at :]:
                 # A running broker has written more since we read the end of its log.
                 if not (running and offset >= end_offset):
                     self._nothing_at(number, offset)
             self._load()
-        self._check_order()
 
     def _check_seconds(self, number: int, seconds: int, expected: int) -> None:
         expected = min(max(expected, 0), SECONDS_MAX)
@@ -105,18 +118,18 @@ class IndexCheck:
         """Go on to the next entries that can be looked for in the log."""
         self._at = 0
         self._portion = next((portion for portion in self._portions if portion), [])
-        self.next_offset = self._portion[0][2] if self._portion else _NOWHERE
+        self.next_offset = self._portion[0][2] if self._portion else NOWHERE
 
     def _read(self) -> Iterator[list[_Entry]]:
         """Entries in portions, without those that are out of order; complaints on the side."""
-        newest = -1
+        newest = self._newest
         for table in self._tables:
             self._table = table
             if table.shape is None or table.header is None:
                 self._check_unknown(table)
                 continue
             if table.header.begin_offset < newest:
-                continue  # out of order: `_check_order` says so
+                continue  # out of order: `check_order` says so
             slots, number = table.shape.slots, 0
             seen = array("i", bytes(4 * slots))  # newest entry of each slot so far
             for raw in table.entries():
@@ -166,7 +179,7 @@ class IndexCheck:
         if header.next_entry > shape.entries:
             what = f"counts to {header.next_entry} with room for {shape.entries}"
             self._add("I1", None, what)
-        open_ended = not self._closed and table is self._tables[-1]
+        open_ended = not self._closed and self._is_end and table is self._tables[-1]
         slots = table.slots()
         used = len(slots) - slots.count(0)
         if header.slots_used != used and not open_ended:
@@ -187,24 +200,24 @@ class IndexCheck:
             what = f"no number of slots and entries explains {table.size} bytes"
             self._add("I1", None, what)
 
-    def _check_order(self) -> None:
-        """Whether the files come one after the other, and whether one was left before its end."""
-        end_offset = 0
-        for table in self._tables:
-            self._table, header, shape = table, table.header, table.shape
-            if header is None or header.next_entry <= 1:
-                continue
-            if header.begin_offset > header.end_offset or header.begin_offset < end_offset:
-                span = f"{header.begin_offset} to {header.end_offset}"
-                what = f"covers {span}; the file before ended at {end_offset}"
-                self._add("I4", None, what)
-            end_offset = max(end_offset, header.end_offset)
-            full = shape is None or header.next_entry >= shape.entries
-            if table is not self._tables[-1] and not full:
-                self._add("I4", None, f"has {header.next_entry - 1} entries and is not full")
-
     def _add(self, code: str, number: int | None, what: str) -> None:
         assert self._table is not None
         name = f"index/{self._table.path.name}"
         where = name if number is None else f"{name} entry {number}"
         self._findings.add(code, where, what)
+
+
+def check_order(tables: Sequence[IndexTable], findings: Findings) -> None:
+    """Whether the files come one after the other, and whether one was left before its end."""
+    end_offset = 0
+    for table in tables:
+        where, header, shape = f"index/{table.path.name}", table.header, table.shape
+        if header is None or header.next_entry <= 1:
+            continue
+        if header.begin_offset > header.end_offset or header.begin_offset < end_offset:
+            span = f"{header.begin_offset} to {header.end_offset}"
+            findings.add("I4", where, f"covers {span}; the file before ended at {end_offset}")
+        end_offset = max(end_offset, header.end_offset)
+        full = shape is None or header.next_entry >= shape.entries
+        if table is not tables[-1] and not full:
+            findings.add("I4", where, f"has {header.next_entry - 1} entries and is not full")

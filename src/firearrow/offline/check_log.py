@@ -39,8 +39,12 @@ class LostBytes:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._stops: list[int] = []
+        self._first_hidden: int | None = None
 
-    def add(self, start: int, stop: int) -> None:
+    def add(self, start: int, stop: int, *, hides: bool = True) -> None:
+        """`hides` if records may have been there."""
+        if hides and (self._first_hidden is None or start < self._first_hidden):
+            self._first_hidden = start
         if not self._starts or start >= self._starts[-1]:
             self._starts.append(start)
             self._stops.append(stop)
@@ -56,20 +60,28 @@ class LostBytes:
     def __bool__(self) -> bool:
         return bool(self._starts)
 
+    def hides_before(self, offset: int) -> bool:
+        """Whether records before this offset may be among what is lost."""
+        return self._first_hidden is not None and self._first_hidden < offset
+
 
 class LogCheck:
-    """Rules C1 to C9. Follows the log; `lost` grows with each damage that it is told of."""
+    """Rules C1 to C9. Follows the log; `lost` grows with each damage that it is told of.
+
+    It may follow only a part of the log, from a place where nothing is known of what is before.
+    """
 
     def __init__(self, store: StoreDirectory, findings: Findings) -> None:
         self.lost = LostBytes()
+        self.last_timestamp = 0
+        self.halves: list[tuple[int, int, str]] = []  # half at, committed at, what is wrong
         self._store = store
         self._findings = findings
-        self._last_timestamp = 0
-        self._check_files()
 
     # --- files --------------------------------------------------------------------------------
 
-    def _check_files(self) -> None:
+    def check_files(self) -> None:
+        """Names and sizes; to be called before the log is followed."""
         files, segment_bytes = self._store.log_files, self._store.segment_bytes
         for file in files:
             # A crash may come between making a file and giving it its size: brokers remove it.
@@ -106,9 +118,9 @@ class LogCheck:
 
     def take(self, batch: Batch, record: ScannedRecord, properties: Mapping[str, str]) -> None:
         timestamp = record.store_timestamp
-        if timestamp < self._last_timestamp - CLOCK_STEP_MS_MAX or timestamp <= 0:
-            self._check_time(record)
-        self._last_timestamp = timestamp
+        if timestamp < self.last_timestamp - CLOCK_STEP_MS_MAX or timestamp <= 0:
+            self.check_time(timestamp, record.physical_offset)
+        self.last_timestamp = timestamp
         if record.sys_flag & FLAG_TRANSACTION:
             self._check_transaction(record, properties)
         if CRC_PROPERTY in properties:
@@ -120,22 +132,29 @@ class LogCheck:
 
     def take_jump(self, jump: Jump) -> None:
         """A record whose queue offset does not follow the one before it in its queue."""
-        key, expected, record, is_wrong = jump
         # At 0 the topic was made again. Behind damage, the records between may have been there.
-        if not is_wrong and (record.queue_offset == 0 or self.lost):
+        if not jump.is_wrong and (jump.offset == 0 or self.lost.hides_before(jump.physical)):
             return
-        what = f"{key.topic} queue {key.queue_id} goes on with queue offset {record.queue_offset}"
-        self._add("C6", record.physical_offset, f"{what} where {expected} follows")
-        if is_wrong:  # nobody can find it by its queue
-            self.lost.add(record.physical_offset, record.physical_offset + record.size)
+        key = jump.key
+        what = f"{key.topic} queue {key.queue_id} goes on with queue offset {jump.offset}"
+        self._add("C6", jump.physical, f"{what} where {jump.expected} follows")
+        if jump.is_wrong:  # nobody can find it by its queue
+            self.lost.add(jump.physical, jump.physical + jump.size, hides=False)
 
-    def _check_time(self, record: ScannedRecord) -> None:
-        if record.store_timestamp <= 0:
-            self._add("C5", record.physical_offset, f"store time is {record.store_timestamp}")
-        else:
-            back = self._last_timestamp - record.store_timestamp
-            what = f"store time {record.store_timestamp} is {back} ms before the record before it"
-            self._add("C5", record.physical_offset, what)
+    def check_time(self, timestamp: int, offset: int) -> None:
+        """A record's store time against `last_timestamp`, that of the record before it."""
+        if timestamp <= 0:
+            self._add("C5", offset, f"store time is {timestamp}")
+        elif timestamp < self.last_timestamp - CLOCK_STEP_MS_MAX:
+            back = self.last_timestamp - timestamp
+            what = f"store time {timestamp} is {back} ms before the record before it"
+            self._add("C5", offset, what)
+
+    def finish(self) -> None:
+        """The log is through: what is lost is known."""
+        for half_at, offset, what in self.halves:
+            if half_at not in self.lost:
+                self._add("C8", offset, what)
 
     def _check_transaction(self, record: ScannedRecord, properties: Mapping[str, str]) -> None:
         if record.sys_flag & TRANSACTION_PREPARED:
@@ -146,18 +165,18 @@ class LogCheck:
         assert record.sys_flag & FLAG_TRANSACTION == TRANSACTION_COMMIT
         half_at = record.prepared_offset
         # Retries and delayed deliveries of such a message keep the flag and lose the offset.
-        if not half_at or half_at < self._store.min_offset or half_at in self.lost:
+        if not half_at or half_at < self._store.min_offset:
             return
         half = self._store.record_at(half_at) if half_at < record.physical_offset else None
         if half is None or half.topic != HALF_TOPIC:
             what = f"of a committed transaction, but its half is not at {half_at}"
-            self._add("C8", record.physical_offset, what)
+            self.halves.append((half_at, record.physical_offset, what))
             return
         prepared = decode_properties(half.properties)
         for name in (REAL_TOPIC, REAL_QUEUE_ID):
             if prepared.get(name) != properties.get(name):
                 what = f"has {name} {properties.get(name)!r}, its half {prepared.get(name)!r}"
-                self._add("C8", record.physical_offset, what)
+                self.halves.append((half_at, record.physical_offset, what))
 
     def _check_crc(self, batch: Batch, record: ScannedRecord) -> None:
         raw = batch.raw(record)

@@ -12,6 +12,7 @@ log: that is one finding about the log, not many about queues.
 from __future__ import annotations
 
 import struct
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from firearrow.offline.derived import BATCH_UNIT
@@ -19,7 +20,7 @@ from firearrow.store.consume_queue import ENTRY as UNIT
 from firearrow.store.consume_queue import FILLER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
     from pathlib import Path
 
     from firearrow.offline.check_log import LostBytes
@@ -248,13 +249,29 @@ class QueueCheck:
         """The offset that the next message gets: by the log, or by the files if it lost records."""
         if self.next_offset is not None and not self._all.lost:
             return self.next_offset
-        by_files = self._end_of_batch_units() if self.key.is_batch else self._units.end
-        return max(by_files, self.next_offset or 0)
+        return max(self.files_end, self.next_offset or 0)
 
-    def finish(self) -> None:
-        """The log is through; what is left in the queue points to nothing."""
+    @cached_property
+    def files_end(self) -> int:
+        """The same by the files alone."""
+        return self._end_of_batch_units() if self.key.is_batch else self._units.end
+
+    def __getstate__(self) -> dict[str, object]:
+        """What was found; the store that it was found in stays behind."""
+        _ = self.files_end
+        return {name: value for name, value in vars(self).items() if name != "_all"}
+
+    def join(self, rules: QueuesCheck) -> None:
+        """Be one of the queues of this store, after a check somewhere else."""
+        self._all = rules
+
+    def report_gaps(self) -> None:
+        """Name the records without their units; it is known by now which lives have ended."""
         for gap in self.gaps:
             self._report(gap)
+
+    def check_rest(self) -> None:
+        """The log is through; what is left in the queue points to nothing."""
         if self.key.is_batch:
             self._skip_batch_units(before=None)
         else:
@@ -350,16 +367,33 @@ class QueuesCheck:
 
     def finish(self, *, end_offset: int) -> None:
         """The log is through, and ends here."""
+        self.check_rest(self._store.queues, end_offset=end_offset)
+        self.report()
+
+    def check_rest(self, keys: Iterable[QueueKey], *, end_offset: int) -> Collection[QueueCheck]:
+        """The log is through for the queues that it mentioned, and for these."""
         self.end_offset = end_offset
-        for key in self._store.queues:
+        for key in keys:
             if key not in self._queues:
                 self._open(key)
+        for key in sorted(self._queues):
+            if self._is_judged(key):
+                self._queues[key].check_rest()
+        return self._queues.values()
+
+    def join(self, queue: QueueCheck) -> None:
+        """Take over a queue that was checked somewhere else, up to its gaps."""
+        self._queues[queue.key] = queue
+        queue.join(self)
+
+    def report(self) -> None:
+        """All queues are through: name what is missing in them."""
         for queue in self._queues.values():
             topic = queue.key.topic
             self.restarts[topic] = max(self.restarts.get(topic, -1), queue.restarted_at)
         for key in sorted(self._queues):
-            if key in self._store.queues or not self._is_gone(key):
-                self._queues[key].finish()
+            if self._is_judged(key):
+                self._queues[key].report_gaps()
         self._report_tails()
 
     @property
@@ -386,9 +420,9 @@ class QueuesCheck:
             what = f"ends at {dispatched}, and {behind} records behind that are in no queue"
             self.findings.add("O9", "consumequeue", f"closed cleanly, but {what}")
 
-    def _is_gone(self, key: QueueKey) -> bool:
-        """A queue without folder whose topic was deleted; records stay until their file expires."""
-        return not self._has_topic(key.topic)
+    def _is_judged(self, key: QueueKey) -> bool:
+        """Not without a folder if its topic was deleted; records stay until their file expires."""
+        return key in self._store.queues or self._has_topic(key.topic)
 
     def _open(self, key: QueueKey) -> QueueCheck:
         queue = self._queues[key] = QueueCheck(key, self._store.units_of(key), self)

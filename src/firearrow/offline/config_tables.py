@@ -12,7 +12,7 @@ import msgspec
 from firearrow.base.errors import PeerProtocolError
 from firearrow.base.files import backup_of
 from firearrow.model.topic import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, TopicConfig
-from firearrow.offline.derived import LMQ_PREFIX
+from firearrow.offline.derived import LMQ_PREFIX, UnitRules
 from firearrow.wire import java_json
 
 if TYPE_CHECKING:
@@ -96,3 +96,12 @@ class ConfigTables:
             except (OSError, PeerProtocolError) as error:
                 self.problems.setdefault(name, str(error))
         return None
+
+
+def unit_rules(store: StoreDirectory, tables: ConfigTables) -> UnitRules:
+    """Which units the records of this store make."""
+    return UnitRules(
+        batch_topics=tables.batch_topics(store),
+        light_queues=store.has_light_queues,
+        delay_levels_ms=store.delay_levels_ms,
+    )

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from firearrow.hot import ScannedRecord
 
 BATCH_UNIT: Final = struct.Struct(">qiqqqhii")
+_UNIT_HEAD: Final = struct.Struct(">qi")  # of plain and batch units alike
 LMQ_PREFIX: Final = "%LMQ%"
 MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
 MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
@@ -123,7 +124,7 @@ def int_of(text: str) -> int | None:
 class Suspect(NamedTuple):
     """A record whose queue offset does not follow, until the next one of its queue explains it."""
 
-    record: ScannedRecord
+    offset: int
     unit: bytes
     takes: int
 
@@ -133,8 +134,45 @@ class Jump(NamedTuple):
 
     key: QueueKey
     expected: int
-    record: ScannedRecord
+    offset: int
+    physical: int  # of its record
+    size: int
     is_wrong: bool
+
+
+class UnitRules:
+    """Which units dispatching a record makes, by what is known of the store."""
+
+    def __init__(
+        self,
+        *,
+        batch_topics: Collection[str],
+        light_queues: bool,
+        delay_levels_ms: Sequence[int],
+    ) -> None:
+        self._batch_topics = batch_topics
+        self._light_queues = light_queues
+        self._delay_levels_ms = delay_levels_ms
+
+    def unit_of(
+        self, record: ScannedRecord, properties: Mapping[str, str]
+    ) -> tuple[bool, int, bytes] | None:
+        """Whether it goes into a batch queue, how many offsets it takes, and the unit."""
+        if not is_queued(record.sys_flag):
+            return None
+        tags_code = record.tags_code
+        if record.topic == SCHEDULE_TOPIC:
+            tags_code = tags_code_of(record, properties, self._delay_levels_ms)
+        if record.sys_flag & FLAG_INNER_BATCH or record.topic in self._batch_topics:
+            takes = messages_in(record, properties)
+            return True, takes, _batch_unit(record, takes, tags_code)
+        return False, 1, UNIT.pack(record.physical_offset, record.size, tags_code)
+
+    def lights_of(
+        self, record: ScannedRecord, properties: Mapping[str, str]
+    ) -> Iterator[tuple[str, int]]:
+        if self._light_queues and MULTI_DISPATCH in properties:
+            yield from light_queues_of(record, properties)
 
 
 class Run:
@@ -165,49 +203,50 @@ class QueueRuns:
         self,
         take: Callable[[QueueKey, int, bytes], None],
         *,
-        batch_topics: Collection[str],
-        light_queues: bool,
-        delay_levels_ms: Sequence[int],
+        rules: UnitRules,
         jump: Callable[[Jump], None],
     ) -> None:
         self._take = take
         self._jump = jump
-        self._batch_topics = batch_topics
-        self._light_queues = light_queues
-        self._delay_levels_ms = delay_levels_ms
+        self._rules = rules
         self._runs: dict[tuple[str, int], Run] = {}
         self._batch_runs: dict[tuple[str, int], Run] = {}
         self._pending_bytes = 0
 
     def add(self, record: ScannedRecord, properties: Mapping[str, str]) -> None:
         """Every unit that dispatching this record makes: one in its queue, one per light queue."""
-        if not is_queued(record.sys_flag):
+        made = self._rules.unit_of(record, properties)
+        if made is None:
             return
-        tags_code = record.tags_code
-        if record.topic == SCHEDULE_TOPIC:
-            tags_code = tags_code_of(record, properties, self._delay_levels_ms)
-        runs, takes = self._runs, 1
-        if record.sys_flag & FLAG_INNER_BATCH or record.topic in self._batch_topics:
-            runs, takes = self._batch_runs, messages_in(record, properties)
-            unit = _batch_unit(record, takes, tags_code)
-        else:
-            unit = UNIT.pack(record.physical_offset, record.size, tags_code)
-        run = runs.get((record.topic, record.queue_id))
+        is_batch, takes, unit = made
+        self.add_unit(record.topic, record.queue_id, is_batch, record.queue_offset, takes, unit)
+        for name, offset in self._rules.lights_of(record, properties):
+            self.add_light(name, offset, unit)
+
+    def add_unit(  # noqa: PLR0917 - once for each record
+        self,
+        topic: str,
+        queue_id: int,
+        is_batch: bool,  # noqa: FBT001
+        offset: int,
+        takes: int,
+        unit: bytes,
+    ) -> None:
+        """The next unit of a queue, in the order of the log."""
+        runs = self._batch_runs if is_batch else self._runs
+        run = runs.get((topic, queue_id))
         if run is None:
-            key = QueueKey(record.topic, record.queue_id, runs is self._batch_runs)
-            if not 0 <= record.queue_offset < OFFSET_MAX:
-                self._jump(Jump(key, 0, record, is_wrong=True))
+            key = QueueKey(topic, queue_id, is_batch)
+            if not 0 <= offset < OFFSET_MAX:
+                self._tell(key, 0, Suspect(offset, unit, takes), is_wrong=True)
                 return
-            run = runs[record.topic, record.queue_id] = Run(key, record.queue_offset)
-        if run.next == record.queue_offset and run.suspect is None:
+            run = runs[topic, queue_id] = Run(key, offset)
+        if run.next == offset and run.suspect is None:
             run.units += unit
             run.next += takes
             self._pending_bytes += len(unit)
         else:
-            self._add_odd(run, Suspect(record, unit, takes))
-        if self._light_queues and MULTI_DISPATCH in properties:
-            for name, offset in light_queues_of(record, properties):
-                self._add_light(name, offset, unit)
+            self._add_odd(run, Suspect(offset, unit, takes))
         if self._pending_bytes > PENDING_BYTES_MAX:
             self.flush()
 
@@ -229,12 +268,12 @@ class QueueRuns:
 
     def _add_odd(self, run: Run, odd: Suspect) -> None:
         """A record that jumps, or the first one behind a jump."""
-        offset, before = odd.record.queue_offset, run.suspect
+        offset, before = odd.offset, run.suspect
         if before is not None:
-            confirmed = offset == before.record.queue_offset + before.takes
+            confirmed = offset == before.offset + before.takes
             if not confirmed and offset in {run.next, run.next + before.takes}:
                 run.suspect = None
-                self._tell(run, before.record, is_wrong=True)
+                self._tell(run.key, run.next, before, is_wrong=True)
                 self._move(run, offset)
             else:
                 self._settle(run)
@@ -248,22 +287,23 @@ class QueueRuns:
         suspect, run.suspect = run.suspect, None
         if suspect is None:
             return
-        offset = suspect.record.queue_offset
+        offset = suspect.offset
         possible = offset == 0 or 0 < offset - run.next <= GAP_MAX
-        self._tell(run, suspect.record, is_wrong=not possible)
+        self._tell(run.key, run.next, suspect, is_wrong=not possible)
         if possible:
             self._move(run, offset)
             self._append(run, suspect)
 
-    def _tell(self, run: Run, record: ScannedRecord, *, is_wrong: bool) -> None:
-        self._jump(Jump(run.key, run.next, record, is_wrong))
+    def _tell(self, key: QueueKey, expected: int, odd: Suspect, *, is_wrong: bool) -> None:
+        physical, size = _UNIT_HEAD.unpack_from(odd.unit)
+        self._jump(Jump(key, expected, odd.offset, physical, size, is_wrong))
 
     def _append(self, run: Run, odd: Suspect) -> None:
         run.units += odd.unit
         run.next += odd.takes
         self._pending_bytes += len(odd.unit)
 
-    def _add_light(self, name: str, offset: int, unit: bytes) -> None:
+    def add_light(self, name: str, offset: int, unit: bytes) -> None:
         """Light queues have no rule that offsets follow; what is possible is taken."""
         run = self._runs.get((name, 0))
         if run is None:

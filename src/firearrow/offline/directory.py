@@ -131,6 +131,10 @@ class StoreDirectory:
             progress=progress,
         )
 
+    def walk_file(self, first_offset: int) -> LogWalk:
+        """The same for one file, by its first offset, as a part of the whole."""
+        return LogWalk(self.log_files, segment_bytes=self.segment_bytes, only=first_offset)
+
     def record_at(self, offset: int) -> ScannedRecord | None:
         """The sound record that begins at this offset, if there is one."""
         for file in self.log_files:

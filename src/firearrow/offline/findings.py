@@ -77,6 +77,17 @@ class Findings:
         self._end_run()
         self._run = (code, folder, kind, what, number, number)
 
+    def merge(self, other: Findings) -> None:
+        """Add what was found somewhere else."""
+        self._end_run()
+        other._end_run()
+        for finding in other._found:
+            count = self._counts[finding.code] = self._counts.get(finding.code, 0) + 1
+            if count <= SHOWN_PER_RULE_MAX:
+                self._found.append(finding)
+        for code, count in other._counts.items():  # those that were not shown there either
+            self._counts[code] += max(0, count - SHOWN_PER_RULE_MAX)
+
     def _end_run(self) -> None:
         if self._run is not None:
             code, folder, kind, what, first, last = self._run

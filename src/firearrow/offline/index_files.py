@@ -65,6 +65,20 @@ class IndexTable:
             return 0
         return min(self.header.next_entry, self.shape.entries) - 1
 
+    @property
+    def last_offset(self) -> int:
+        """Where the last entry points; -1 if there is none to be read."""
+        if self.shape is None or not self.count:
+            return -1
+        at = HEADER.size + self.shape.slots * SLOT.size + self.count * ENTRY.size
+        try:
+            with self.path.open("rb") as file:
+                file.seek(at)
+                raw = file.read(ENTRY.size)
+        except OSError:
+            return -1
+        return int(ENTRY.unpack(raw)[1]) if len(raw) == ENTRY.size else -1
+
     def entries(self) -> Iterator[list[tuple[int, int, int, int]]]:
         """Hash, offset, seconds and previous entry of each entry from number 1 on, in portions.
 

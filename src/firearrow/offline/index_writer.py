@@ -28,7 +28,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _PENDING_BYTES_MAX: Final = 1 << 20
-_EMPTY: Final = IndexHeader(0, 0, 0, 0, 0, 1)
+EMPTY: Final = IndexHeader(0, 0, 0, 0, 0, 1)
+
+
+def header_behind(timestamp: int, offset: int) -> IndexHeader:
+    """A file begins with the end of the one before it, until its first entry."""
+    return IndexHeader(timestamp, timestamp, offset, offset, 0, 1)
+
+
+def name_behind(before: str, timestamp: int) -> str:
+    """The name of the next file; brokers put files in order by name."""
+    name = index_file_name(timestamp)
+    return name if name > before else str(int(before) + 1).zfill(len(name))
 
 
 class IndexWriter:
@@ -43,7 +54,7 @@ class IndexWriter:
         self._folder = folder
         self._slots = slots
         self._entries = entries
-        self._table: _Table | None = None
+        self._table: TableWriter | None = None
 
     def add(self, topic: str, keys: Sequence[str], offset: int, timestamp: int) -> None:
         """Index one record. One without keys still opens a file, as in RocketMQ."""
@@ -60,27 +71,23 @@ class IndexWriter:
             self._table.close()
             self._table = None
 
-    def _with_room(self, timestamp: int) -> _Table:
+    def _with_room(self, timestamp: int) -> TableWriter:
         before = self._table
         if before is not None and not before.is_full:
             return before
-        header, name = _EMPTY, index_file_name(timestamp)
+        header, name = EMPTY, index_file_name(timestamp)
         if before is not None:
             before.close()
-            # A file begins with the end of the one before it, until its first entry.
             end = before.header
-            header = IndexHeader(
-                end.end_timestamp, end.end_timestamp, end.end_offset, end.end_offset, 0, 1
-            )
-            if name <= before.name:  # brokers put files in order by name
-                name = str(int(before.name) + 1).zfill(len(name))
+            header = header_behind(end.end_timestamp, end.end_offset)
+            name = name_behind(before.name, timestamp)
         path = None if self._folder is None else self._folder / name
         self.files += 1
-        self._table = _Table(path, name, header, slots=self._slots, entries=self._entries)
+        self._table = TableWriter(path, name, header, slots=self._slots, entries=self._entries)
         return self._table
 
 
-class _Table:
+class TableWriter:
     """One file in the making."""
 
     def __init__(

@@ -14,6 +14,8 @@ and memory stays small.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import struct
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
@@ -91,7 +93,8 @@ class _Broken(NamedTuple):
 class LogWalk:
     """Iterate over a log's files once; the attributes are complete when the iteration is.
 
-    Files that end before `first_offset` or begin at or behind `end_offset` are left out.
+    Files that end before `first_offset` or begin at or behind `end_offset` are left out, and all
+    but the one that begins at `only`.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class LogWalk:
         segment_bytes: int,
         first_offset: int = 0,
         end_offset: int | None = None,
+        only: int | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.debris: list[Debris] = []
@@ -109,15 +113,17 @@ class LogWalk:
         self._last_timestamp = 0
         self._segment_bytes = segment_bytes
         self._progress = progress
-        reached = [file.first_offset for file in files if _holds_data(file)]
-        self._last_reached = max(reached, default=-1)
+        self._last_reached = last_reached(files)
         self._files = [
             file
             for file in files
             if file.first_offset + segment_bytes > first_offset
             and (end_offset is None or file.first_offset < end_offset)
+            and only in {None, file.first_offset}
         ]
         self.end_offset = self._files[0].first_offset if self._files else 0
+        # Looked into only if the first file begins with a break.
+        self._before = [file for file in files if file.first_offset < self.end_offset]
         self._done_bytes = 0
         self._total_bytes = sum(file.size for file in self._files)
 
@@ -144,24 +150,28 @@ class LogWalk:
                 at = batch.end_offset - first_offset
                 self._report(at)
                 continue
-            if opened.is_blank(at):
+            found = judge_break(
+                opened,
+                at,
+                follows=follows,
+                reached=first_offset <= self._last_reached,
+                oldest=self._oldest,
+            )
+            if isinstance(found, Debris):
+                self.debris.append(found)
+            if not isinstance(found, Damage):
                 return
-            # A break. Is it the end of the log, or does the log go on somewhere behind?
-            if not follows and opened.is_zero(at):
-                return
-            oldest = 0 if follows else self._last_timestamp
-            resume = opened.next_sound(at + 1, oldest=oldest, blank=follows)
-            broken = opened.why_broken(at)
-            if resume is None and first_offset > self._last_reached and at == 0:
-                broken = _Broken("C1", "a file behind the end of the log is not all zeros")
-            elif resume is None and not follows:
-                self.debris.append(Debris(first_offset + at, *broken))
-                return
-            if resume is None and broken.code == "C2":
-                broken = _Broken("C4", f"no blank closes the file: {broken.reason}")
-            size = (opened.size if resume is None else resume) - at
-            yield Damage(first_offset + at, size, broken.code, broken.reason)
-            at += size
+            yield found
+            at += found.size
+
+    def _oldest(self) -> int:
+        """Store time of the newest record before here; what is behind the log may be older."""
+        if not self._last_timestamp:
+            for file in reversed(self._before):
+                self._last_timestamp = last_timestamp(file, self._segment_bytes)
+                if self._last_timestamp:
+                    break
+        return self._last_timestamp
 
     def _pass(self, batch: Batch) -> None:
         self.records += len(batch.records)
@@ -173,6 +183,52 @@ class LogWalk:
     def _report(self, at: int) -> None:
         if self._progress is not None:
             self._progress(self._done_bytes + at, self._total_bytes)
+
+
+def judge_break(
+    opened: OpenLogFile,
+    at: int,
+    *,
+    follows: bool,
+    reached: bool,
+    oldest: Callable[[], int],
+) -> Damage | Debris | None:
+    """What a place is where no sound record begins: None where the file or the log just ends.
+
+    `follows` says that the log goes on in a later file, `reached` that it came to this one at all,
+    and `oldest` is asked how old a record behind the break may be, where the log may have ended.
+    """
+    if opened.is_blank(at) or (not follows and opened.is_zero(at)):
+        return None
+    offset = opened.file.first_offset + at
+    resume = opened.next_sound(at + 1, oldest=0 if follows else oldest(), blank=follows)
+    broken = opened.why_broken(at)
+    if resume is None and not reached and at == 0:
+        broken = _Broken("C1", "a file behind the end of the log is not all zeros")
+    elif resume is None and not follows:
+        return Debris(offset, *broken)
+    if resume is None and broken.code == "C2":
+        broken = _Broken("C4", f"no blank closes the file: {broken.reason}")
+    size = (opened.size if resume is None else resume) - at
+    return Damage(offset, size, broken.code, broken.reason)
+
+
+def last_reached(files: Sequence[LogFile]) -> int:
+    """First offset of the last file that the log came to; -1 without one."""
+    return max((file.first_offset for file in files if _holds_data(file)), default=-1)
+
+
+def last_timestamp(file: LogFile, segment_bytes: int) -> int:
+    """Store time of the last record that its first one leads to; 0 without any."""
+    at, timestamp = 0, 0
+    try:
+        with OpenLogFile(file, segment_bytes) as opened:
+            while (batch := opened.batch(at)).records:
+                timestamp = batch.records[-1].store_timestamp
+                at = batch.end_offset - file.first_offset
+    except OSError:
+        pass
+    return timestamp
 
 
 class OpenLogFile:
@@ -280,10 +336,12 @@ class OpenLogFile:
         return None
 
     def is_zero(self, start: int) -> bool:
-        for at in range(start, self.size, WINDOW_BYTES):
-            data = self.read(at, WINDOW_BYTES)
-            if data != (_ZEROS if len(data) == WINDOW_BYTES else bytes(len(data))):
-                return False
+        assert self._opened is not None
+        for first, stop in extents(self._opened.fileno(), self.size, start=start):
+            for at in range(first, stop, WINDOW_BYTES):
+                data = self.read(at, min(WINDOW_BYTES, stop - at))
+                if data != (_ZEROS if len(data) == WINDOW_BYTES else bytes(len(data))):
+                    return False
         return True
 
     def _is_named(self, at: int) -> bool:
@@ -309,3 +367,22 @@ def _holds_data(file: LogFile) -> bool:
             return any(opened.read(BLANK_BYTES))
     except OSError:
         return False
+
+
+def extents(descriptor: int, size: int, *, start: int = 0) -> list[tuple[int, int]]:
+    """Parts of a file, from `start` on, that may hold something else than zeros."""
+    found: list[tuple[int, int]] = []
+    at = start
+    while at < size:
+        try:
+            first = os.lseek(descriptor, at, os.SEEK_DATA)
+            stop = os.lseek(descriptor, first, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # this file system knows no holes
+                found.append((at, size))
+            break
+        if first >= size:
+            break
+        found.append((first, min(stop, size)))
+        at = stop
+    return found

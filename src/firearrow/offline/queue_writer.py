@@ -99,9 +99,28 @@ class QueueWriter:
 
     def finish(self) -> None:
         """Drop queues that only a former life of their topic had."""
-        for key, queue in list(self._queues.items()):
-            if queue.last_physical < self._restarts.get(key.topic, -1):
-                self._remove(key)
+        for key in list(self._queues):
+            self.drop(key, before=self.restart_of(key.topic))
+
+    def restart_of(self, topic: str) -> int:
+        """Where the last life of a topic begins in the log; -1 if it had only one."""
+        return self._restarts.get(topic, -1)
+
+    def progress_of(self, key: QueueKey) -> Progress | None:
+        return self._queues.get(key)
+
+    def adopt(self, key: QueueKey, progress: Progress, *, restart: int) -> None:
+        """Take over a queue that was written somewhere else."""
+        self._queues[key] = progress
+        self._restarts[key.topic] = max(restart, self.restart_of(key.topic))
+
+    def drop(self, key: QueueKey, *, before: int) -> bool:
+        """Drop a queue whose last record lies before the new life of its topic."""
+        queue = self._queues.get(key)
+        if queue is None or queue.last_physical >= before:
+            return False
+        self._remove(key)
+        return True
 
     def __contains__(self, key: QueueKey) -> bool:
         return key in self._queues

@@ -15,14 +15,14 @@ opens it makes everything again by itself.
 from __future__ import annotations
 
 import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from firearrow.base.errors import ConfigError
 from firearrow.hot import decode_properties
 from firearrow.model.message import FLAG_TRANSACTION, TRANSACTION_ROLLBACK
-from firearrow.offline.config_tables import ConfigTables
+from firearrow.offline.config_tables import ConfigTables, unit_rules
 from firearrow.offline.derived import QueueRuns, keys_of
 from firearrow.offline.directory import hold_lock
 from firearrow.offline.index_writer import IndexWriter
@@ -33,7 +33,7 @@ from firearrow.store.checkpoint import OWN_NOTE, Checkpoint
 from firearrow.store.errors import StoreInUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from firearrow.offline.derived import Jump, QueueKey
@@ -60,6 +60,17 @@ class Rebuilt:
     skipped_topics: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
+    def take_damage(self, damage: Damage) -> None:
+        what = f"{damage.size} bytes cannot be read: {damage.reason}"
+        self.problems.append(f"{damage.code} commitlog {damage.offset}: {what}")
+
+    def take_jump(self, jump: Jump) -> None:
+        if jump.is_wrong:
+            key = jump.key
+            what = f"says queue offset {jump.offset} of {key.topic} queue {key.queue_id}"
+            what = f"left out, {what} where {jump.expected} follows"
+            self.problems.append(f"C6 commitlog {jump.physical}: {what}")
+
 
 def rebuild(
     store: StoreDirectory,
@@ -70,15 +81,29 @@ def rebuild(
     progress: Callable[[int, int], None] | None = None,
 ) -> Rebuilt:
     """Make queues and index again. Refuses while a broker has the directory; a dry run counts."""
+    refuse_rocksdb(store)
+    if dry_run:
+        if store.is_locked:
+            raise StoreInUse(f"{store.root} is in use by a broker. Stop it first")
+        return _Builder(store, None, queues=queues, index=index).build(progress)
+    with replacing(store, queues=queues, index=index) as building:
+        return _Builder(store, building, queues=queues, index=index).build(progress)
+
+
+def refuse_rocksdb(store: StoreDirectory) -> None:
     if store.has_rocksdb_queues:
         raise ConfigError(
             f"{store.root / 'consumequeue'} holds queues in RocksDB (storeType=defaultRocksDB), "
             "which only the broker that wrote them can rebuild"
         )
-    if dry_run:
-        if store.is_locked:
-            raise StoreInUse(f"{store.root} is in use by a broker. Stop it first")
-        return _Builder(store, None, queues=queues, index=index).build(progress)
+
+
+@contextmanager
+def replacing(store: StoreDirectory, *, queues: bool, index: bool) -> Iterator[Path]:
+    """A folder to build in, brokers kept out; it replaces the store's own files at the end.
+
+    If the block raises, the store stays as it was.
+    """
     with hold_lock(store.root):
         _clear_away(store.root)
         building = store.root / BUILDING
@@ -87,11 +112,10 @@ def rebuild(
             on_failure.callback(shutil.rmtree, building, ignore_errors=True)
             for folder in folders:
                 (building / folder).mkdir(parents=True)
-            rebuilt = _Builder(store, building, queues=queues, index=index).build(progress)
+            yield building
             give_to_owner_of(store.root, building)
             on_failure.pop_all()
         _swap(store.root, folders, has_crashed=store.has_abort)
-        return rebuilt
 
 
 class _Builder:
@@ -118,29 +142,18 @@ class _Builder:
             self._index = IndexWriter(folder, slots=slots, entries=entries)
 
     def build(self, progress: Callable[[int, int], None] | None) -> Rebuilt:
-        runs = QueueRuns(
-            self._take_units,
-            batch_topics=self._tables.batch_topics(self._store),
-            light_queues=self._store.has_light_queues,
-            delay_levels_ms=self._store.delay_levels_ms,
-            jump=self._take_jump,
-        )
+        rules = unit_rules(self._store, self._tables)
+        runs = QueueRuns(self._take_units, rules=rules, jump=self._rebuilt.take_jump)
         walk = self._store.walk(progress=progress)
         for found in walk:
             if isinstance(found, Damage):
-                what = f"{found.size} bytes cannot be read: {found.reason}"
-                self._rebuilt.problems.append(f"{found.code} commitlog {found.offset}: {what}")
+                self._rebuilt.take_damage(found)
             else:
                 self._take(found, runs)
         runs.finish()
-        if not walk.records:
-            raise ConfigError(
-                f"{self._store.root} has no records in its log, so there is nothing to build from. "
-                "If the log is elsewhere (storePathCommitLog), give the broker's configuration "
-                "with -c"
-            )
+        refuse_empty(self._store, walk.records)
         if self._queues is not None:
-            self._keep_expired(self._queues)
+            self._rebuilt.kept_queues = keep_expired(self._store, self._tables, self._queues)
             self._queues.finish()
             self._rebuilt.queues = self._queues.queues
             self._rebuilt.units = self._queues.units
@@ -149,7 +162,12 @@ class _Builder:
             self._rebuilt.index_files = self._index.files
             self._rebuilt.index_entries = self._index.entries
         self._rebuilt.records = walk.records
-        self._write_checkpoint(walk.newest_timestamp)
+        write_checkpoint(
+            self._store,
+            self._building,
+            queues_ms=None if self._queues is None else walk.newest_timestamp,
+            index_ms=None if self._index is None else self._index.end_timestamp,
+        )
         return self._rebuilt
 
     def _take(self, batch: Batch, runs: QueueRuns) -> None:
@@ -166,13 +184,6 @@ class _Builder:
                     record.store_timestamp,
                 )
 
-    def _take_jump(self, jump: Jump) -> None:
-        key, expected, record, is_wrong = jump
-        if is_wrong:
-            what = f"says queue offset {record.queue_offset} of {key.topic} queue {key.queue_id}"
-            where = f"C6 commitlog {record.physical_offset}"
-            self._rebuilt.problems.append(f"{where}: left out, {what} where {expected} follows")
-
     def _take_units(self, key: QueueKey, first: int, units: bytes) -> None:
         assert self._queues is not None
         if self._tables.has_topic(key.topic):
@@ -180,23 +191,35 @@ class _Builder:
         else:  # deleted; its records stay in the log until their file expires
             self._rebuilt.skipped_topics.add(key.topic)
 
-    def _keep_expired(self, queues: QueueWriter) -> None:
-        """Queues that have no records in the log any more, but must not start again at 0."""
-        for key in self._store.queues:
-            if key in queues or not self._tables.has_topic(key.topic):
-                continue
-            units = self._store.units_of(key)
-            self._rebuilt.kept_queues += queues.keep(key, units, min_offset=self._store.min_offset)
 
-    def _write_checkpoint(self, newest_ms: int) -> None:
-        """A broker may trust the new files: they are complete, and will be on disk."""
-        checkpoint = self._store.checkpoint or Checkpoint()
-        if self._queues is not None:
-            checkpoint = replace(checkpoint, queues_ms=newest_ms)
-        if self._index is not None:
-            checkpoint = replace(checkpoint, index_ms=self._index.end_timestamp)
-        if self._building is not None:
-            (self._building / "checkpoint").write_bytes(checkpoint.encode())
+def refuse_empty(store: StoreDirectory, records: int) -> None:
+    if not records:
+        raise ConfigError(
+            f"{store.root} has no records in its log, so there is nothing to build from. "
+            "If the log is elsewhere (storePathCommitLog), give the broker's configuration with -c"
+        )
+
+
+def keep_expired(store: StoreDirectory, tables: ConfigTables, queues: QueueWriter) -> int:
+    """Queues that have no records in the log any more, but must not start again at 0."""
+    kept = 0
+    for key in store.queues:
+        if key not in queues and tables.has_topic(key.topic):
+            kept += queues.keep(key, store.units_of(key), min_offset=store.min_offset)
+    return kept
+
+
+def write_checkpoint(
+    store: StoreDirectory, building: Path | None, *, queues_ms: int | None, index_ms: int | None
+) -> None:
+    """A broker may trust the new files: they are complete, and will be on disk."""
+    checkpoint = store.checkpoint or Checkpoint()
+    if queues_ms is not None:
+        checkpoint = replace(checkpoint, queues_ms=queues_ms)
+    if index_ms is not None:
+        checkpoint = replace(checkpoint, index_ms=index_ms)
+    if building is not None:
+        (building / "checkpoint").write_bytes(checkpoint.encode())
 
 
 def _swap(root: Path, folders: tuple[str, ...], *, has_crashed: bool) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
+
+from firearrow.offline.log_walk import extents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -85,7 +86,7 @@ def used_bytes(file: LogFile, *, most: int) -> int:
     except OSError:
         return 0
     try:
-        for start, stop in reversed(_extents(descriptor, min(file.size, most))):
+        for start, stop in reversed(extents(descriptor, min(file.size, most))):
             end = stop
             while end > start:
                 size = min(_CHUNK_BYTES, end - start)
@@ -98,22 +99,3 @@ def used_bytes(file: LogFile, *, most: int) -> int:
     finally:
         os.close(descriptor)
     return 0
-
-
-def _extents(descriptor: int, size: int) -> list[tuple[int, int]]:
-    """Parts of a file that may hold something else than zeros."""
-    found: list[tuple[int, int]] = []
-    at = 0
-    while at < size:
-        try:
-            start = os.lseek(descriptor, at, os.SEEK_DATA)
-            stop = os.lseek(descriptor, start, os.SEEK_HOLE)
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # this file system knows no holes
-                found.append((at, size))
-            break
-        if start >= size:
-            break
-        found.append((start, min(stop, size)))
-        at = stop
-    return found

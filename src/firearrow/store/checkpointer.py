@@ -83,6 +83,12 @@ class Checkpointer:
                 log.warning("there is no checkpoint yet: %s; trying again", error)
                 await asyncio.to_thread(self._files.withdraw)
 
+    def withdraw(self) -> None:
+        """Have no note of ours on disk for now. Blocks."""
+        self._files.withdraw()
+        self._saved_to = -1
+        self.vouched_to = 0
+
     def make_due(self) -> None:
         self._due = True
 

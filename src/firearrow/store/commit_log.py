@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from firearrow.store.segments import Segments
 
 _BLANK: Final = struct.Struct(">ii")
+IPV6_EXTRA_BYTES: Final = 12  # that a host of a record is longer
 RESERVE_BYTES_MIN: Final = 256 * 1024
 RESERVE_BYTES_MAX: Final = 32 * 1024 * 1024
 
@@ -118,6 +119,54 @@ class CommitLog:
             assert end > 0, "the room for the whole batch was made before"
         return end
 
+    def append_raw(self, data: memoryview) -> None:
+        """Write bytes of another copy of this log, which need not end with a record."""
+        file_bytes = self.segments.file_bytes
+        while data:
+            part = data[: file_bytes - self.writer.position]
+            try:
+                if self._file is None:
+                    self._file = self.segments.add(self.writer.start)
+                    self._reserved = 0
+                self._reserve(self._file, len(part))
+            except OSError as error:
+                raise _no_space(error) from error
+            at = self.writer.position
+            self._file.buffer[at : at + len(part)] = part
+            self.writer.position += len(part)
+            self._give_room()
+            if self.writer.position == file_bytes:
+                self._leave_file()
+            data = data[len(part) :]
+        if self._on_reserve is not None:
+            self._on_reserve()
+
+    def begin_file(self, offset: int) -> None:
+        """Go on with a file that begins there, whatever is missing before it."""
+        self.writer.close()
+        self.writer.start, self.writer.position = offset, 0
+        self._file = None
+
+    def _leave_file(self) -> None:
+        self.writer.close()
+        self.writer.start += self.segments.file_bytes
+        self.writer.position = 0
+        self._file = None
+
+    def append_parts(
+        self, message: StoreMessage, queue: QueueTail, store_timestamp: int, parts: int, skip: int
+    ) -> int:
+        """Write the messages of a batch body back to back in one file, all or none."""
+        end = self.writer.append_parts(message, queue, store_timestamp, skip)
+        if end > 0:
+            return end
+        topic, shared = len(queue.topic_bytes), len(message.properties)
+        around = record_bytes(0, topic, shared) + 2 * IPV6_EXTRA_BYTES
+        self._make_room(len(message.body) + parts * around)
+        end = self.writer.append_parts(message, queue, store_timestamp, skip)
+        assert end > 0, "there is room for them now"
+        return end
+
     def _size_of(self, message: StoreMessage, queue: QueueTail) -> int:
         """How long the record will be; MessageIllegal if there must not be one."""
         body, properties, topic = message.body, message.properties, queue.topic_bytes
@@ -150,10 +199,7 @@ class CommitLog:
                 self._reserved = 0
             self._reserve(self._file, size)
         except OSError as error:
-            raise ServiceNotAvailable(
-                f"no disk space for the commit log ({error.strerror}); free some, or let "
-                "retention do it: writing goes on by itself then"
-            ) from error
+            raise _no_space(error) from error
         self._give_room()
         if self._on_reserve is not None:
             self._on_reserve()
@@ -163,11 +209,8 @@ class CommitLog:
         at = self.writer.position
         if at + BLANK_BYTES > self._reserved:
             file.reserve(at, BLANK_BYTES)
-        self.writer.close()
         _BLANK.pack_into(file.buffer, at, self.segments.file_bytes - at, MAGIC_BLANK)
-        self.writer.start += self.segments.file_bytes
-        self.writer.position = 0
-        self._file = None
+        self._leave_file()
 
     def _reserve(self, file: MappedFile, size: int) -> None:
         """Take disk space ahead, in growing steps: a small store stays small, a busy one is quick.
@@ -235,3 +278,10 @@ class CommitLog:
 def _step_at(position: int) -> int:
     """How much is reserved at once, in a file that is full up to there."""
     return min(RESERVE_BYTES_MAX, max(RESERVE_BYTES_MIN, position))
+
+
+def _no_space(error: OSError) -> ServiceNotAvailable:
+    return ServiceNotAvailable(
+        f"no disk space for the commit log ({error.strerror}); free some, or let "
+        "retention do it: writing goes on by itself then"
+    )

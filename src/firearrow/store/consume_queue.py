@@ -372,6 +372,15 @@ class ConsumeQueue(QueueTail):
             return True
         return before is not None and before[1] > 0 and before[0] > entry[0]
 
+    def truncate(self, log_end: int) -> None:
+        """The log was cut: forget entries of what it has no longer."""
+        end = self.max_offset
+        while end > self.min_offset and (entry := self.entry(end - 1)) and entry[0] >= log_end:
+            end -= 1
+        self._cut_to(end)
+        self.next_offset = end
+        self._files.zero_behind(end)
+
     def destroy(self) -> None:
         self._files.remove_all()
 
@@ -566,6 +575,10 @@ class ConsumeQueues:
         self._log_min = log_min
         for queue in self.ready.values():
             queue.correct_min(log_min)
+
+    def truncate(self, log_end: int) -> None:
+        for topic, queue_id in list(self._found):
+            self.get(topic, queue_id).truncate(log_end)
 
     def delete_topic(self, topic: str) -> None:
         for key in [key for key in self._found if key[0] == topic]:

@@ -57,6 +57,7 @@ class Dispatcher:
         self.queues_from = 0  # what lies before only goes into the index
         self.last_store_timestamp = 0
         self.skipped_bytes = 0
+        self.record_bytes_max = 0  # of a log that another broker writes: records come in parts
 
     def forget_topic(self, topic: str, offset: int) -> None:
         """What the log holds of a topic before `offset` belongs to nobody any more."""
@@ -111,6 +112,8 @@ class Dispatcher:
         if scan.ending == "blank" and scan.position == self._segments.file_bytes:
             self.position = start + scan.position
             return True
+        if stop == limit and self._may_be_a_part(scan, start):
+            return False
         resume = next_sound(self._segments, self.position + 1)
         if resume is None or resume >= limit:
             if scan.ending == "partial" and stop == limit:
@@ -120,6 +123,14 @@ class Dispatcher:
         self.skipped_bytes += resume - self.position
         self.position = resume
         return True
+
+    def _may_be_a_part(self, scan: Scan, start: int) -> bool:
+        """Whether the rest of a record is still on its way from a master."""
+        if not self.record_bytes_max or scan.ending not in {"partial", "end"}:
+            return False
+        at = self.position - start
+        size = int.from_bytes(self._segments.file(start).buffer[at : at + 4], "big")
+        return size <= self.record_bytes_max
 
     def _over_a_hole(self, limit: int) -> bool:
         following = self._segments.next_start(self.position)

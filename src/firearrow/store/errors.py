@@ -5,7 +5,11 @@ from __future__ import annotations
 from firearrow.base.errors import FirearrowError
 from firearrow.model.errors import MessageIllegal, ServiceNotAvailable
 
-__all__ = ["MessageIllegal", "ServiceNotAvailable", "StoreDamaged", "StoreInUse"]
+__all__ = ["LogMismatch", "MessageIllegal", "ServiceNotAvailable", "StoreDamaged", "StoreInUse"]
+
+
+class LogMismatch(FirearrowError):
+    """Bytes of another copy of the log do not go on where this one ends."""
 
 
 class StoreDamaged(FirearrowError):

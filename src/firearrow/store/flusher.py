@@ -16,6 +16,7 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from firearrow.base.histogram import Histogram
 from firearrow.model.errors import ServiceNotAvailable
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SYNC_TIMES_KEPT: Final = 1_000
+SYNC_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000)
 
 
 class Flusher:
@@ -62,6 +64,7 @@ class Flusher:
         self.failed: OSError | None = None
         self.syncs = 0
         self.sync_times_ms: deque[int] = deque(maxlen=SYNC_TIMES_KEPT)
+        self.sync_histogram = Histogram(SYNC_BOUNDS_MS)  # of all syncs since the start
 
     @property
     def waiting(self) -> int:
@@ -129,7 +132,9 @@ class Flusher:
             self._fail(error)
             return
         self.syncs += 1
-        self.sync_times_ms.append(self._clock.elapsed_ms() - self._began_ms)
+        took_ms = self._clock.elapsed_ms() - self._began_ms
+        self.sync_times_ms.append(took_ms)
+        self.sync_histogram.observe(took_ms)
         self.flushed = max(self.flushed, target)
         if self._asked:
             self._begin()  # others came meanwhile; the disk need not wait for us

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from firearrow.store.commit_log import CommitLog
     from firearrow.store.config import StoreConfig
     from firearrow.store.consume_queue import ConsumeQueue, ConsumeQueues, Evidence
+    from firearrow.store.warm_pieces import WarmPieces
 
 log = logging.getLogger(__name__)
 
@@ -89,17 +90,21 @@ class QueueReader:
         *,
         memory_bytes: int,
         verified_from: int,
+        warm: WarmPieces,
     ) -> None:
         self._log = commit_log
         self._config = config
         self._evidence = evidence
         self._memory_bytes = memory_bytes
         self._verified_from = verified_from
+        self._warm = warm
 
     def reconfigure(self, config: StoreConfig) -> None:
         self._config = config
 
-    def pull_path(self, gates: dict[bytes, PullGate], queues: ConsumeQueues) -> PullPath:
+    def pull_path(
+        self, gates: dict[bytes, PullGate], queues: ConsumeQueues, *, far: bool
+    ) -> PullPath:
         """The compiled way to read: what it takes, it reads as `read` would."""
         segments = self._log.segments
         return PullPath(
@@ -111,6 +116,7 @@ class QueueReader:
             memory_bytes=self._memory_bytes,
             verified_from=self._verified_from,
             look_ahead=queues.look_ahead,
+            is_warm=self._warm.cover if far else None,
         )
 
     @property
@@ -122,6 +128,12 @@ class QueueReader:
             min(PULL_BYTES_MAX, config.max_transfer_bytes_on_message_in_memory),
             config.max_filter_message_size // ENTRY_BYTES,
         )
+
+    def _is_warm(self, raw: bytes, count: int) -> bool:
+        """Whether the records of the first `count` entries have just been brought into memory."""
+        last = min(len(raw) // ENTRY_BYTES, max(1, count)) - 1
+        physical, size, _ = ENTRY.unpack_from(raw, last * ENTRY_BYTES)
+        return self._warm.cover(ENTRY.unpack_from(raw)[0], physical + size)
 
     def read(
         self,
@@ -151,13 +163,14 @@ class QueueReader:
             if got.count:
                 got.status = Status.FOUND
             return got
+        looked_at = max_count if codes is None else len(raw)
         gathered = gather_entries(
             raw,
             min(max_count, most),
             bytes_max,
             min(max_count, config.max_transfer_count_on_message_in_disk),
             min(PULL_BYTES_MAX, config.max_transfer_bytes_on_message_in_disk),
-            cold_before,
+            0 if self._is_warm(raw, looked_at) else cold_before,
             codes,
             commit_log.segments.buffers,
             commit_log.segments.file_bytes,

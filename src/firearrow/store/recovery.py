@@ -143,10 +143,9 @@ def _scan_file(
     reason = _scan_records_of(segments, start, offset, found, is_ours=is_ours)
     end_of_file = start + segments.file_bytes
     if reason == BLANK:
-        if following == end_of_file or end_of_file < flushed_to:
-            found.end_offset = end_of_file
-            return end_of_file
-        return None  # the filler is the last thing in the log: it will be written over
+        # Also when it is the last thing in the log: a slave may hold it, and go on behind it.
+        found.end_offset = end_of_file
+        return end_of_file if following == end_of_file or end_of_file < flushed_to else None
     if found.end_offset >= flushed_to:
         return None  # a torn tail
     # Once flushed and now unreadable: not a torn tail but a damaged file.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import bisect
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from firearrow.base.errors import ConfigError
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from firearrow.store.disk import Disk, MappedFile
 
 log = logging.getLogger(__name__)
+
+PAGE_BYTES: Final = 4096
 
 
 def segment_name(start: int) -> str:
@@ -127,6 +129,24 @@ class Segments:
         if start is None or offset - start + size > self.file_bytes:
             return None
         return self.file(start).buffer[offset - start : offset - start + size]
+
+    def bytes_behind(self, offset: int) -> int:
+        """How many bytes that are not zero lie behind an offset, in its next page."""
+        start = self.start_of(offset)
+        if start is None:
+            return 0
+        rest = self.file(start).buffer[offset - start :]
+        return len(bytes(rest[:PAGE_BYTES]).rstrip(b"\0"))
+
+    def parts(self, offset: int, stop: int) -> list[tuple[MappedFile, int, int]]:
+        """File, position and size of these bytes of the log, as far as it has them."""
+        found = []
+        at = max(offset, self.min_offset)
+        while at < stop and (start := self.start_of(at)) is not None:
+            end = min(stop, start + self.file_bytes)
+            found.append((self.file(start), at - start, end - at))
+            at = end
+        return found
 
     # --- growing and shrinking --------------------------------------------------------------
 

@@ -35,13 +35,16 @@ from firearrow.store.ownership import DirectoryLock
 from firearrow.store.preparer import Preparer
 from firearrow.store.reading import Got, QueueReader, outside, physical_memory_bytes
 from firearrow.store.recovery import Recovered, recover
+from firearrow.store.replica import ReplicaLog
 from firearrow.store.rules import scan_log
 from firearrow.store.segments import Segments
+from firearrow.store.warming import Warming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
+    from firearrow.base.histogram import Histogram
     from firearrow.base.runtime import Clock
     from firearrow.hot import LogWriter, PullGate, PullPath, ScannedRecord, StoreMessage
     from firearrow.store.dispatcher import Listener
@@ -50,6 +53,7 @@ log = logging.getLogger(__name__)
 
 PAGE_BYTES: Final = 4096
 DISK_RETRY_MS: Final = 1_000
+RECORD_BYTES_MAX: Final = 1 << 27  # of another broker, whose settings may not be ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +108,21 @@ class MessageStore:
             now_name=lambda: index_file_name(clock.now_ms()),
         )
         self._preparer = Preparer(self._log, self._tasks)
-        self._make_followers()
-        self._ready = self._queues.ready
         self._sync = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._reader: QueueReader | None = None
-        self.lookup = Lookup(self._log, self._queues, self._index)
-        self._dispatching = False
-        self._unseen: list[tuple[int, asyncio.Future[None]]] = []
-        self.refusal = "it is not started"  # why nothing may be written now; empty when it may
-        self.now_ms = clock.now_ms
-        self._flushed_thoroughly_ms = 0
         self._memory_bytes = (
             physical_memory_bytes() * config.access_message_in_memory_max_ratio // 100
         )
+        self._make_followers()
+        self._ready = self._queues.ready
+        self._reader: QueueReader | None = None
+        self.lookup = Lookup(self._log, self._queues, self._index)
+        self.warming = Warming(self._disk, self._log, self._queues, self._memory_bytes)
+        self._dispatching = False
+        self._unseen: list[tuple[int, asyncio.Future[None]]] = []
+        self.refusal = "it is not started"  # why nothing may be written now; empty when it may
+        self._closed_by = ""  # the same for as long as whoever said it does not take it back
+        self.now_ms = clock.now_ms
+        self._flushed_thoroughly_ms = 0
         self.recovered: Recovered | None = None
 
     def _make_followers(self) -> None:
@@ -131,7 +137,7 @@ class MessageStore:
         self._flusher = Flusher(
             self._log,
             self._disk.syncer(),
-            on_flushed=self._dispatch_soon,
+            on_flushed=self._flushed,
             on_failed=self._disk_failed,
             clock=clock,
         )
@@ -154,6 +160,17 @@ class MessageStore:
             index=self._index,
             on_removed=self._checkpointer.make_due,
         )
+        self.replica = ReplicaLog(
+            self._log,
+            self._flusher,
+            self._dispatcher,
+            queues=self._queues,
+            index=self._index,
+            checkpointer=self._checkpointer,
+            is_synchronous=self._sync,
+            memory_bytes=self._memory_bytes,
+            appended=self.appended,
+        )
 
     # --- life -------------------------------------------------------------------------------
 
@@ -167,7 +184,7 @@ class MessageStore:
         except BaseException:
             self._release()
             raise
-        self.refusal = ""
+        self.refusal = self._closed_by
         config = self.config
         self._flushed_thoroughly_ms = self._clock.elapsed_ms()
         if not self._sync:
@@ -188,7 +205,7 @@ class MessageStore:
                 recovered.damage.append(gone)
             else:
                 log.warning("store %s: %s", self._root.name, gone)
-        recovered.cut_bytes = self._bytes_behind(recovered.end_offset)
+        recovered.cut_bytes = self._segments.bytes_behind(recovered.end_offset)
         # A file that was made ahead can outlive even a clean stop.
         made_ahead = self._segments.next_start(recovered.end_offset) is not None
         self._log.open_at(
@@ -226,6 +243,7 @@ class MessageStore:
             memory_bytes=self._memory_bytes,
             # Recovery looked at every byte from there on; if it found damage, readers look again.
             verified_from=recovered.end_offset if recovered.damage else recovered.scanned_from,
+            warm=self.warming.pieces,
         )
         recovered.report(self._root.name)
         self.recovered = recovered
@@ -246,14 +264,6 @@ class MessageStore:
         self._dispatcher.queues_from = queues_from
         self._dispatcher.position = max(min(queues_from, index_from), log_min)
 
-    def _bytes_behind(self, offset: int) -> int:
-        """How many bytes that are not zero lie behind the end of the log, in its next page."""
-        start = self._segments.start_of(offset)
-        if start is None:
-            return 0
-        rest = self._segments.file(start).buffer[offset - start :]
-        return len(bytes(rest[:PAGE_BYTES]).rstrip(b"\0"))
-
     async def stop(self) -> None:
         """Get everything to the disk and leave the directory as a clean stop leaves it."""
         if self._reader is None:
@@ -262,7 +272,7 @@ class MessageStore:
         await self._tasks.stop_tasks()
         await self._flusher.drain()
         try:
-            while self._dispatcher.run(self._visible_end()):
+            while self._dispatcher.run(self.replica.visible_end):
                 pass
             complete = self._dispatcher.position >= self._log.end_offset
             if self._flusher.failed is None and complete:
@@ -278,6 +288,10 @@ class MessageStore:
         self.refusal = "it is abandoned"
         await self._tasks.stop_tasks()
         self._release()
+
+    def release_lock(self) -> None:
+        """The process is as good as dead, and nothing else of it goes on."""
+        self._lock.release()
 
     def _release(self) -> None:
         self._reader = None
@@ -315,6 +329,18 @@ class MessageStore:
         self.appended()
         return end
 
+    def put_parts(self, message: StoreMessage, parts: int, skip: int) -> int:
+        """Append the `parts` messages of a batch body but the first `skip`; returns as `put`.
+
+        All or none, unless the process dies meanwhile; `LogWriter.append_parts` says the rest.
+        """
+        if self.refusal:
+            self._refuse()
+        queue = self._queues.get(message.topic, message.queue_id)
+        end = self._log.append_parts(message, queue, self._clock.now_ms(), parts, skip)
+        self.appended()
+        return end
+
     @property
     def writer(self) -> LogWriter:
         """For compiled code that appends by itself; it tells us with `appended`."""
@@ -324,10 +350,20 @@ class MessageStore:
         """Something was appended: see to it that it gets to disk, is seen, and has a successor."""
         if self._sync:
             self._flusher.request()
-        elif not self._dispatching:
-            self._dispatch_soon()
+        else:
+            if not self._dispatching:
+                self.dispatch_soon()
+            if self.replica.on_grown is not None:
+                self.replica.on_grown()
         if self._log.writer.position >= self._log.low_mark:
             self._preparer.look()
+
+    def close_for_writing(self, reason: str) -> None:
+        """Take no messages for this reason; the empty one opens the store again."""
+        if self.refusal in {"", self._closed_by}:
+            self.refusal = reason
+        self._closed_by = reason
+        self._dispatcher.record_bytes_max = RECORD_BYTES_MAX if reason else 0
 
     def _look_for_room(self) -> None:
         self._preparer.look()
@@ -372,10 +408,13 @@ class MessageStore:
 
     # --- following --------------------------------------------------------------------------
 
-    def _visible_end(self) -> int:
-        return self._flusher.flushed if self._sync else self._log.end_offset
+    def _flushed(self) -> None:
+        self.dispatch_soon()
+        if self._sync and self.replica.on_grown is not None:
+            self.replica.on_grown()
 
-    def _dispatch_soon(self) -> None:
+    def dispatch_soon(self) -> None:
+        """Look whether more of the log may be seen than before."""
         if not self._dispatching:
             self._dispatching = True
             asyncio.get_running_loop().call_soon(self._dispatch)
@@ -386,9 +425,9 @@ class MessageStore:
             return
         try:
             # Another turn only if there is something to do: a turn for nothing costs a system call.
-            end = self._visible_end()
+            end = self.replica.visible_end
             if self._dispatcher.run(end) and self._dispatcher.position < end:
-                self._dispatch_soon()
+                self.dispatch_soon()
             if self._unseen:
                 self._tell_visible()
         except OSError as error:
@@ -401,7 +440,7 @@ class MessageStore:
         if offset > self._dispatcher.position:
             seen = asyncio.get_running_loop().create_future()
             self._unseen.append((offset, seen))
-            self._dispatch_soon()
+            self.dispatch_soon()
             await seen
 
     def _tell_visible(self) -> None:
@@ -420,7 +459,7 @@ class MessageStore:
             await self._clock.sleep(interval_ms)
             if self._flusher.failed is not None:
                 return
-            if self.refusal:
+            if self.refusal != self._closed_by:
                 self._clean()  # whoever has freed some space need not wait for the next round
             try:
                 self._checkpointer.write_queues()
@@ -442,7 +481,7 @@ class MessageStore:
         """Remove what is old, and see whether the disk can take more."""
         if self._flusher.failed is not None:
             return
-        refusal = self._cleaner.run(self._checkpointer.vouched_to)
+        refusal = self._cleaner.run(self._checkpointer.vouched_to) or self._closed_by
         if refusal and not self.refusal:
             log.error("no more messages are taken: %s", refusal)
         elif self.refusal and not refusal:
@@ -486,10 +525,13 @@ class MessageStore:
             raise ServiceNotAvailable("the store is not started")
         return self._reader.read(queue, offset, max_count, codes=codes, wanted=wanted)
 
-    def pull_path(self, gates: dict[bytes, PullGate]) -> PullPath:
-        """The compiled way to `get`, for a store that is started."""
+    def pull_path(self, gates: dict[bytes, PullGate], *, far: bool) -> PullPath:
+        """The compiled way to `get`, for a store that is started.
+
+        `far`: also for what lies far behind the end of the log and was warmed.
+        """
         assert self._reader is not None
-        return self._reader.pull_path(gates, self._queues)
+        return self._reader.pull_path(gates, self._queues, far=far)
 
     @property
     def read_limits(self) -> tuple[int, int, int]:
@@ -501,39 +543,14 @@ class MessageStore:
         """A queue that has, or had, messages."""
         return self._queues.find(topic, queue_id)
 
-    async def warm(self, topic: str, queue_id: int, offset: int, max_count: int) -> None:
-        """Bring into memory, in a thread, what `get` would read: for readers far behind."""
-        queue = self._queues.find(topic, queue_id)
-        if queue is None or not queue.min_offset <= offset < queue.max_offset:
-            return
-        stored = queue.is_stored(offset)
-        if stored is not None:
-            await asyncio.to_thread(self._disk.warm, *stored, max_count * 20)
-        first = queue.entry(offset)
-        last = queue.entry(min(offset + max_count, queue.max_offset) - 1)
-        if first is None or last is None:
-            return
-        start = self._segments.start_of(first[0])
-        if start is not None:
-            stop = min(last[0] + last[1], start + self._segments.file_bytes)
-            file = self._segments.file(start)
-            await asyncio.to_thread(file.warm, first[0] - start, max(0, stop - first[0]))
-
-    def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether a message is so far behind the end of the log that it is hardly in memory."""
-        queue = self._queues.find(topic, queue_id)
-        entry = None if queue is None else queue.entry(offset)
-        if entry is None:
-            return False
-        return self._log.end_offset - entry[0] > self._memory_bytes
-
     def set_store_host(self, host: bytes) -> None:
         """What records say of where they lie: known when the broker listens."""
         self._log.set_store_host(host)
 
-    def listen(self, listener: Listener) -> None:
-        """Be told which queues grew, when what they hold can be read."""
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Be told which queues grew, when what they hold can be read; returns how to stop that."""
         self._dispatcher.listeners.append(listener)
+        return lambda: self._dispatcher.listeners.remove(listener)
 
     def scan(self, offset: int) -> Iterator[ScannedRecord]:
         """Every sound record from an offset of the log on."""
@@ -553,6 +570,11 @@ class MessageStore:
     @property
     def log_folder(self) -> Path:
         return self._segments.folder
+
+    @property
+    def sync_histogram(self) -> Histogram:
+        """Milliseconds of every sync of the log since the start."""
+        return self._flusher.sync_histogram
 
     def disk_usage(self) -> tuple[int, int]:
         """Bytes used and bytes free on the partition of the commit log."""

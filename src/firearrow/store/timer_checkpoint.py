@@ -23,6 +23,7 @@ CHECKPOINT_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">7q")
 _OWN: Final = struct.Struct(">qqq")
 _CRC: Final = struct.Struct(">I")
+NOTE_BYTES: Final = _FIELDS.size + _OWN.size + _CRC.size  # all that a checkpoint says
 
 
 @dataclass(frozen=True, slots=True)

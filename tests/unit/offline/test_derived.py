@@ -8,6 +8,7 @@ from firearrow.offline.derived import (
     BATCH_UNIT,
     QueueKey,
     QueueRuns,
+    UnitRules,
     keys_of,
     light_queues_of,
     messages_in,
@@ -41,12 +42,10 @@ class Taken:
         self.jumps: list[tuple[int, int, bool]] = []
         self.runs = QueueRuns(
             self.take,
-            batch_topics={"Batches"},
-            light_queues=light_queues,
-            delay_levels_ms=LEVELS,
-            jump=lambda jump: self.jumps.append(
-                (jump.expected, jump.record.queue_offset, jump.is_wrong)
+            rules=UnitRules(
+                batch_topics={"Batches"}, light_queues=light_queues, delay_levels_ms=LEVELS
             ),
+            jump=lambda jump: self.jumps.append((jump.expected, jump.offset, jump.is_wrong)),
         )
 
     def take(self, key: QueueKey, first: int, units: bytes) -> None:

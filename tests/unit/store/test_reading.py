@@ -193,11 +193,26 @@ async def test_a_spoiled_queue_entry_is_mended_from_the_log(tmp_path: Path) -> N
     assert path.read_bytes()[20:40] != bytes(20)
 
 
+async def test_what_was_warmed_is_read_as_if_it_were_new(tmp_path: Path) -> None:
+    far: dict[str, Any] = {"access_message_in_memory_max_ratio": 0}
+    far["mapped_file_size_consume_queue"] = 2_000
+    async with open_store(tmp_path, mapped_file_size_commit_log=8192, **far) as store:
+        await put_all(store, (message(bytes(100)) for _ in range(120)))
+        assert store.warming.is_cold("orders", 0, 0)
+        pieces = await store.warming.warm("orders", 0, 0, 32)
+        assert store.get("orders", 0, 0, 64).count == 8
+        store.warming.warmed(pieces)
+        assert not store.warming.is_cold("orders", 0, 0)
+        got = store.get("orders", 0, 0, 64)
+        assert (got.count, got.cold) == (32, True)  # far behind still: a slave could serve it
+        assert len(read_all(store)) == 120
+
+
 async def test_cold_messages_can_be_warmed_without_blocking(tmp_path: Path) -> None:
     async with open_store(tmp_path) as store:
         await put_all(store, (message(b"message %d" % n) for n in range(30)))
     async with open_store(tmp_path) as store:
-        await store.warm("orders", 0, 0, 32)
-        await store.warm("orders", 0, 1_000, 32)
-        await store.warm("nowhere", 0, 0, 32)
+        await store.warming.warm("orders", 0, 0, 32)
+        await store.warming.warm("orders", 0, 1_000, 32)
+        await store.warming.warm("nowhere", 0, 0, 32)
         assert len(read_all(store)) == 30
