@@ -180,6 +180,9 @@ class RequestCode(IntEnum):
     INSTALL_FILTER = 7103  # filters written in Python: docs/guides/filtering.md
     REMOVE_FILTER = 7104
     LIST_FILTERS = 7105
+    # Many transactions at once: docs/guides/transactions.md
+    END_TRANSACTIONS = 7106
+    STAGE_BATCH = 7107  # the header of a send, the body of a batch: one half message
 
 
 class Flag(IntFlag):
@@ -340,5 +343,7 @@ OURS: Final = frozenset(
         RequestCode.INSTALL_FILTER,
         RequestCode.REMOVE_FILTER,
         RequestCode.LIST_FILTERS,
+        RequestCode.END_TRANSACTIONS,
+        RequestCode.STAGE_BATCH,
     }
 )

@@ -35,6 +35,23 @@ from firearrow.wire.headers.client import (
     NotifyConsumerIdsChangedRequest,
     UnregisterClientRequest,
 )
+from firearrow.wire.headers.controller import (
+    AlterSyncStateSetReply,
+    AlterSyncStateSetRequest,
+    ApplyBrokerIdReply,
+    ApplyBrokerIdRequest,
+    CleanBrokerDataRequest,
+    ElectMasterReply,
+    ElectMasterRequest,
+    GetControllerMetadataReply,
+    GetNextBrokerIdReply,
+    GetNextBrokerIdRequest,
+    GetReplicaInfoReply,
+    GetReplicaInfoRequest,
+    NotifyBrokerRoleChangedRequest,
+    RegisterToControllerReply,
+    RegisterToControllerRequest,
+)
 from firearrow.wire.headers.groups import (
     DeleteSubscriptionGroupRequest,
     GetAllSubscriptionGroupReply,
@@ -141,6 +158,8 @@ from firearrow.wire.headers.transaction import (
     TRANSACTION_UNKNOWN,
     CheckTransactionStateRequest,
     EndTransactionRequest,
+    EndTransactionsReply,
+    EndTransactionsRequest,
     GetOpenTransactionsRequest,
     ResumeCheckHalfMessageRequest,
 )
@@ -173,6 +192,8 @@ __all__ = [
     "DeleteTopicRequest",
     "DeleteUserRequest",
     "EndTransactionRequest",
+    "EndTransactionsReply",
+    "EndTransactionsRequest",
     "Forbidden",
     "GetAclRequest",
     "GetAllSubscriptionGroupReply",
@@ -314,6 +335,8 @@ REQUEST_HEADERS: Final[dict[RequestCode, type[Header]]] = {
     RequestCode.CHECK_TRANSACTION_STATE: CheckTransactionStateRequest,
     RequestCode.RESUME_CHECK_HALF_MESSAGE: ResumeCheckHalfMessageRequest,
     RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS: GetOpenTransactionsRequest,
+    RequestCode.END_TRANSACTIONS: EndTransactionsRequest,
+    RequestCode.STAGE_BATCH: SendMessageRequestV2,
     RequestCode.QUERY_MESSAGE: QueryMessageRequest,
     RequestCode.VIEW_MESSAGE_BY_ID: ViewMessageRequest,
     RequestCode.QUERY_CONSUME_QUEUE: QueryConsumeQueueRequest,
@@ -349,6 +372,14 @@ REQUEST_HEADERS: Final[dict[RequestCode, type[Header]]] = {
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeRequest,
     RequestCode.NOTIFICATION: NotificationRequest,
     RequestCode.POLLING_INFO: PollingInfoRequest,
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: AlterSyncStateSetRequest,
+    RequestCode.CONTROLLER_ELECT_MASTER: ElectMasterRequest,
+    RequestCode.CONTROLLER_REGISTER_BROKER: RegisterToControllerRequest,
+    RequestCode.CONTROLLER_GET_REPLICA_INFO: GetReplicaInfoRequest,
+    RequestCode.NOTIFY_BROKER_ROLE_CHANGED: NotifyBrokerRoleChangedRequest,
+    RequestCode.CLEAN_BROKER_DATA: CleanBrokerDataRequest,
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: GetNextBrokerIdRequest,
+    RequestCode.CONTROLLER_APPLY_BROKER_ID: ApplyBrokerIdRequest,
 }
 
 RESPONSE_HEADERS: Final[dict[RequestCode, type[Header]]] = {
@@ -380,6 +411,13 @@ RESPONSE_HEADERS: Final[dict[RequestCode, type[Header]]] = {
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTimeReply,
     RequestCode.NOTIFICATION: NotificationReply,
     RequestCode.POLLING_INFO: PollingInfoReply,
+    RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET: AlterSyncStateSetReply,
+    RequestCode.CONTROLLER_ELECT_MASTER: ElectMasterReply,
+    RequestCode.CONTROLLER_REGISTER_BROKER: RegisterToControllerReply,
+    RequestCode.CONTROLLER_GET_REPLICA_INFO: GetReplicaInfoReply,
+    RequestCode.CONTROLLER_GET_METADATA_INFO: GetControllerMetadataReply,
+    RequestCode.CONTROLLER_GET_NEXT_BROKER_ID: GetNextBrokerIdReply,
+    RequestCode.CONTROLLER_APPLY_BROKER_ID: ApplyBrokerIdReply,
 }
 
 # Ordinary and administrative requests whose code, and body if any, says everything.
