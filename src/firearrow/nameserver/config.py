@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.base.config import setting
+from firearrow.metrics.settings import MetricsExporter
 from firearrow.net.tls import TlsMode
 
 HOME: Final = Path("~/namesrv")  # where Apache's name server keeps its two files
@@ -29,6 +30,7 @@ class NameServerConfig:
     delete_topic_with_broker_registration: bool = setting(default=False, remote=True)
     need_wait_for_service: bool = setting(default=False, remote=True)
     wait_seconds_for_service: int = setting(45, remote=True, least=0, most=3600)
+    enable_controller_in_namesrv: bool = setting(default=False)  # heeded by the command line
     scan_not_active_broker_interval: int = setting(10_000, least=10, most=3_600_000)
     server_channel_max_idle_time_seconds: int = setting(120, least=1, most=86_400)
 
@@ -39,6 +41,9 @@ class NameServerConfig:
     frame_bytes_max: int = setting(16 * 1024 * 1024, least=1024, most=128 * 1024 * 1024)
     header_bytes_max: int = setting(1024 * 1024, least=1024, most=16 * 1024 * 1024 - 1)
     write_stall_millis: int = setting(30_000, least=100, most=3_600_000)
+    metrics_exporter_type: MetricsExporter = setting(MetricsExporter.DISABLE)
+    metrics_prom_exporter_port: int = setting(5558, least=0, most=65535)  # 0 takes a free one
+    metrics_prom_exporter_host: str | None = setting(None)  # else the bind address
 
     # TLS, by the names that RocketMQ uses as system properties.
     tls_server_mode: TlsMode = setting(TlsMode.PERMISSIVE, key="tls.server.mode")
@@ -56,7 +61,6 @@ IGNORED_KEYS: Final = frozenset(
         "configBlackList",  # we have an allow-list instead
         "defaultThreadPoolNums",
         "defaultThreadPoolQueueCapacity",
-        "enableControllerInNamesrv",
         "rocketmqHome",
         "serverAsyncSemaphoreValue",
         "serverCallbackExecutorThreads",

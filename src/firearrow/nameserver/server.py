@@ -10,8 +10,11 @@ from firearrow.base.config import to_properties
 from firearrow.base.errors import ConfigError
 from firearrow.base.files import write_atomically
 from firearrow.base.runtime import Service, SystemClock
+from firearrow.metrics.endpoint import Endpoint
+from firearrow.metrics.settings import MetricsExporter
 from firearrow.nameserver.handlers import Handlers
 from firearrow.nameserver.kv_config import KVConfig
+from firearrow.nameserver.metric_families import nameserver_families
 from firearrow.nameserver.route_table import RouteTable
 from firearrow.net.access import refuse_open_address
 from firearrow.net.client import RemotingClient
@@ -41,6 +44,8 @@ class NameServer:
     ) -> None:
         if not insecure:
             refuse_open_address(config.bind_address)
+            refuse_open_address(config.metrics_prom_exporter_host or config.bind_address)
+        self.metrics: Endpoint | None = None
         self._clock = clock or SystemClock()
         self._tasks = Service("nameserver", self._clock)
         self._routes = RouteTable()
@@ -88,11 +93,36 @@ class NameServer:
         # Port 0 was a wish; listings show what became of it.
         config = dataclasses.replace(self._handlers.config, listen_port=self._server.port)
         self._handlers.config = config
+        try:
+            await self._serve_metrics(config)
+        except BaseException:
+            await self._server.stop()
+            raise
         self._tasks.every(config.scan_not_active_broker_interval, self._scan, name="scan")
         self._tasks.every(config.kv_print_interval_millis, self._kv.log_all, name="print-kv")
         log.info("name server listens on %s", self.address)
 
+    async def _serve_metrics(self, config: NameServerConfig) -> None:
+        if config.metrics_exporter_type is MetricsExporter.DISABLE:
+            return
+        started_ms = self._clock.now_ms()
+        endpoint = Endpoint(
+            lambda: nameserver_families(*self.statistics(), started_ms),
+            list,  # it serves as long as it lives
+            {"node_type": "nameserver", "node_id": self.address},
+            self._clock,
+            host=config.metrics_prom_exporter_host or config.bind_address,
+            port=config.metrics_prom_exporter_port,
+        )
+        await endpoint.start()
+        self.metrics = endpoint
+        self._handlers.config = dataclasses.replace(
+            config, metrics_prom_exporter_port=endpoint.port
+        )
+
     async def stop(self) -> None:
+        if self.metrics is not None:
+            await self.metrics.stop()
         await self._server.stop()
         await self._tasks.stop_tasks()
         await self._client.close()
