@@ -125,7 +125,8 @@ async def test_expression_of_separators_alone_cannot_be_understood(tmp_path: Pat
 async def test_pull_gets_as_many_as_it_asks_for_but_always_one_and_never_too_many(
     tmp_path: Path, count: int, found: int
 ) -> None:
-    async with running_broker(tmp_path) as served:
+    limits: dict[str, Any] = {"max_transfer_count_on_message_in_memory": 32}
+    async with running_broker(tmp_path, **limits) as served:
         await fill(served, 40)
         reply = await served.ask(pull(count=count))
         assert len(texts(reply)) == found
@@ -133,7 +134,8 @@ async def test_pull_gets_as_many_as_it_asks_for_but_always_one_and_never_too_man
 
 
 async def test_first_message_is_returned_however_large_it_is(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as served:
+    limits: dict[str, Any] = {"max_transfer_bytes_on_message_in_memory": 262_144}
+    async with running_broker(tmp_path, **limits) as served:
         body = b"x" * 400_000
         sent(await served.ask(send(body)))
         sent(await served.ask(send(b"small")))
@@ -468,10 +470,16 @@ async def test_broker_on_an_ipv6_address_stores_and_returns_messages(tmp_path: P
 async def test_messages_far_behind_the_end_are_read_with_the_disks_limits(tmp_path: Path) -> None:
     """By a thread: eight at a time, as RocketMQ gives them when they are not in memory."""
     async with running_broker(
-        tmp_path, access_message_in_memory_max_ratio=0, mapped_file_size_consume_queue=2_000
+        tmp_path,
+        access_message_in_memory_max_ratio=0,
+        mapped_file_size_consume_queue=2_000,
+        max_transfer_count_on_message_in_disk=8,
     ) as served:
         for number in range(20):
             sent(await served.ask(send(b"%d" % number)))
         reply = await served.ask(pull(max_msg_nums=32))
         assert reply.code == ResponseCode.SUCCESS
         assert texts(reply) == [b"%d" % number for number in range(8)]
+        # What lies beside it was brought in with it, and is in memory now.
+        reply = await served.ask(pull(queue_offset=8, max_msg_nums=32))
+        assert texts(reply) == [b"%d" % number for number in range(8, 20)]

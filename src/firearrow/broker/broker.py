@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING
 from firearrow.base.errors import ConfigError, PeerProtocolError
 from firearrow.base.files import write_atomically
 from firearrow.base.runtime import Service, SystemClock
+from firearrow.broker.config import BrokerRole
 from firearrow.broker.express import both_lanes
-from firearrow.broker.parts import Changes, make_state
+from firearrow.broker.metric_families import broker_families, obstacles
+from firearrow.broker.parts import Changes, make_state, sync_rules
 from firearrow.broker.processors.pull import PullProcessor
 from firearrow.broker.processors.send import SendProcessor
+from firearrow.broker.replicas import Replicas
 from firearrow.broker.request_table import request_table
+from firearrow.broker.roles import Roles, check_role
 from firearrow.broker.statistics import SAMPLE_MS
 from firearrow.broker.tables import Tables
+from firearrow.metrics.endpoint import Endpoint
+from firearrow.metrics.settings import MetricsExporter
 from firearrow.model.group import MessageModel
 from firearrow.model.message import host_bytes
 from firearrow.net.access import refuse_open_address
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
     from firearrow.broker.express import ExpressLane
     from firearrow.broker.pull_lane import PullLane
+    from firearrow.replication.replication import Replication
     from firearrow.store.disk import Disk
 
 log = logging.getLogger(__name__)
@@ -58,10 +65,13 @@ class Broker:
         *,
         insecure: bool = False,
         disk: Disk | None = None,
+        asks_controller: bool = True,  # else somebody else decides about its role
     ) -> None:
         if not insecure:
             refuse_open_address(config.bind_address)
-        self.config = config
+            refuse_open_address(config.metrics_prom_exporter_host or config.bind_address)
+        self.metrics: Endpoint | None = None
+        config = check_role(config)
         self._clock = clock = clock or SystemClock()
         self._tasks = tasks = Service("broker", clock)
         self._client = RemotingClient(clock)
@@ -80,10 +90,40 @@ class Broker:
                 installed_filters=self._installed_filters_changed,
                 notify_group=self._notify_group,
                 reconfigure=self._reconfigure,
+                election=self._election,
             ),
             self._client,
         )
         self.tables = Tables(self.state, tasks, config.store_path_root_dir.expanduser() / FOLDER)
+        self.roles = Roles(self.state, self.tables, self._client, clock, self._heed)
+        self.replicas: Replicas | None = None
+        if config.enable_controller_mode and asks_controller:
+            root = config.store_path_root_dir.expanduser()
+            self.replicas = Replicas(self, self._client, clock, tasks, root)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """Settings as they are now; the role is one of them."""
+        return self.state.config
+
+    @property
+    def replication(self) -> Replication:
+        return self.state.replication
+
+    async def become_master(self, epoch: int) -> None:
+        """Take messages from now on, as the master of an epoch; returns when it does."""
+        await self.roles.become_master(epoch)
+
+    async def become_slave(self, master_address: str, master_ha_address: str, epoch: int) -> None:
+        """Follow another broker: writes are refused at once, and what waits gets an error."""
+        await self.roles.become_slave(master_address, master_ha_address, epoch)
+
+    def take_replica_id(self, broker_id: int) -> None:
+        self.roles.take_replica_id(broker_id)
+
+    def _election(self) -> None:
+        if self.replicas is not None:
+            self.replicas.wake()
 
     @property
     def address(self) -> str:
@@ -94,16 +134,24 @@ class Broker:
 
     async def start(self) -> None:
         """Open the store, listen, register. Nothing is served before everything is loaded."""
+        self.roles.before_start()
         await self.state.store.start()
         try:
             self.tables.load()
+            self.roles.load()
             await self._serve()
         except BaseException:
             await self._let_go()
             await self.state.timers.stop()
             await self.state.store.stop()
             raise
-        log.info("broker %s listens on %s", self.config.broker_name, self.address)
+        registered = self.state.registration
+        log.info(
+            "broker %s listens on %s, for slaves on %s",
+            self.config.broker_name,
+            registered.address,
+            registered.ha_address,
+        )
 
     async def _serve(self) -> None:
         state, config = self.state, self.config
@@ -114,13 +162,28 @@ class Broker:
         state.store_host = host_bytes(host, port)
         state.store.set_store_host(state.store_host)
         state.store.listen(state.held.wake)
-        state.delays.start()
-        state.transactions.start(self._tasks)
-        state.timers.start()
-        ha_port = config.ha_listen_port or port + 1
-        await state.registration.start(_address(host, port), _address(host, ha_port))
+        ha_port = await self._listen_for_slaves(config, server)
+        await self._serve_metrics()
+        await self.roles.begin()
+        ha_host = config.broker_ip2 or host
+        await state.registration.start(_address(host, port), _address(ha_host, ha_port))
         self.tables.save_soon()
         self._keep_house()
+        if self.replicas is not None:
+            self.replicas.start()
+
+    async def _listen_for_slaves(self, config: BrokerConfig, server: Server) -> int:
+        """Open the HA port; returns which it is. Without slaves a broker can do without it."""
+        replication = self.state.replication
+        if config.ha_listen_port or not config.listen_port:
+            return await replication.listen(config.bind_address, config.ha_listen_port)
+        try:
+            return await replication.listen(config.bind_address, server.port + 1)
+        except ConfigError as error:
+            if config.broker_role is not BrokerRole.ASYNC_MASTER or config.enable_controller_mode:
+                raise
+            log.warning("slaves cannot follow this broker: %s", error)
+            return server.port + 1
 
     async def _listen(self) -> Server:
         """Open the port, and two below it the one that old Java clients send to."""
@@ -134,6 +197,7 @@ class Broker:
             self._tasks,
             lanes=lanes.by_code(),
             default_lane=lanes.admin,
+            observe=self.state.rpc_times.observe,
         )
         server = self._make_server(self.config.listen_port, router)
         await server.start()
@@ -169,6 +233,28 @@ class Broker:
             express=both_lanes(self.express, self.pull_lane),
         )
 
+    async def _serve_metrics(self) -> None:
+        config = self.config
+        if config.metrics_exporter_type is MetricsExporter.DISABLE:
+            return
+        endpoint = Endpoint(
+            lambda: broker_families(
+                self.state, lambda: [server.statistics() for server in self._servers]
+            ),
+            lambda: obstacles(self.state),
+            {
+                "cluster": config.broker_cluster_name,
+                "node_type": "broker",
+                "node_id": config.broker_name,
+            },
+            self._clock,
+            host=config.metrics_prom_exporter_host or config.bind_address,
+            port=config.metrics_prom_exporter_port,
+        )
+        await endpoint.start()
+        self.metrics = endpoint
+        self._heed(dataclasses.replace(self.config, metrics_prom_exporter_port=endpoint.port))
+
     async def stop(self) -> None:
         """Leave the name servers, answer what waits, write everything down."""
         state = self.state
@@ -176,8 +262,9 @@ class Broker:
         state.delays.stop()
         state.held.wake_all()
         await self._let_go()
-        state.transactions.finish()
-        await state.timers.stop()
+        if not self.roles.is_slave:
+            state.transactions.finish()
+        await self.roles.stop_deliveries()
         await state.store.stop()
         self.tables.save_now()
         log.info("broker %s stopped", self.config.broker_name)
@@ -186,6 +273,9 @@ class Broker:
         """Serve nobody any more, and leave no task behind."""
         while self._servers:
             await self._servers.pop().stop()
+        if self.metrics is not None:
+            await self.metrics.stop()
+        await self.roles.stop()
         await self.tables.settle()
         await self._tasks.stop_tasks()
         await self.state.filter_server.stop()
@@ -284,12 +374,15 @@ class Broker:
             self.state.registration.register_anew()
 
     def _heed(self, config: BrokerConfig) -> None:
-        self.config = self.state.config = config
+        self.state.config = config
         self.state.store.reconfigure(config)
         self.state.registration.reconfigure(config)
         self.state.transactions.reconfigure(config)
+        if self.state.replication.is_master:
+            self.state.replication.progress.rules = sync_rules(config)
         self.state.disk_waits.reconfigure(
             timeout_ms=config.sync_flush_timeout,
+            slaves_timeout_ms=config.slave_timeout,
             busy_ms=config.os_page_cache_busy_time_out_mills,
         )
         self.state.groups.auto_create = config.auto_create_subscription_group

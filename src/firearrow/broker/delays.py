@@ -25,7 +25,7 @@ from firearrow.model.topic import HALF_TOPIC, SCHEDULE_TOPIC, DataVersion
 from firearrow.store.rules import property_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from firearrow.base.runtime import Clock, Timer
     from firearrow.broker.config import BrokerConfig
@@ -63,6 +63,8 @@ class DelayService:
         self._timers: dict[int, Timer] = {}
         self._running = False
         self._snapshot_end = -1
+        self._followed: DelayOffsets | None = None  # of the master, when we are a slave
+        self._unlisten: Callable[[], None] = lambda: None
         self.delivered = 0
 
     # --- life -------------------------------------------------------------------------------
@@ -80,6 +82,12 @@ class DelayService:
             for level, count in delivered_since(self._store.scan(saved.log_offset)).items():
                 self._offsets[level] = self._offsets.get(level, 0) + count
 
+    def follow(self, saved: DelayOffsets) -> None:
+        """So far is the master whose slave we are."""
+        self._followed = saved
+        self._snapshot_end = -1
+        self._offsets = dict(saved.offset_table)
+
     def _any_left(self) -> bool:
         """Whether a level has messages that the offsets do not cover."""
         for level in range(1, len(self.levels_ms) + 1):
@@ -91,11 +99,15 @@ class DelayService:
     @property
     def changed(self) -> bool:
         """Whether the log has grown since the last snapshot: a delivery makes it grow, too."""
+        if self._followed is not None:
+            return self._snapshot_end < 0
         return self._store.statistics().end_offset != self._snapshot_end
 
     def snapshot(self) -> DelayOffsets:
         """To be saved once the log is on disk up to its `log_offset`."""
         self._snapshot_end = self._store.statistics().end_offset
+        if self._followed is not None:
+            return self._followed
         return DelayOffsets(
             data_version=DataVersion(timestamp=self._clock.now_ms()),
             offset_table=dict(self._offsets),
@@ -104,7 +116,7 @@ class DelayService:
 
     def start(self) -> None:
         self._running = True
-        self._store.listen(self._grown)
+        self._unlisten = self._store.listen(self._grown)
         for level in range(1, len(self.levels_ms) + 1):
             queue = self._store.queue(SCHEDULE_TOPIC, level - 1)
             if queue is not None:
@@ -114,6 +126,8 @@ class DelayService:
 
     def stop(self) -> None:
         self._running = False
+        self._unlisten()
+        self._unlisten = lambda: None
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from firearrow.hot import KIND, SendPath, TopicGate, decode_frames, encode_frame
-from firearrow.model.errors import ResponseCode
 from firearrow.model.message import host_bytes
 from firearrow.model.topic import NO_SEND_TOPICS, is_dlq_topic, is_retry_topic
 from firearrow.wire.command import FRAME_BYTES_MAX, HEADER_BYTES_MAX
@@ -45,7 +44,6 @@ class ExpressLane:
         self._disk_waits = disk_waits
         self._gates: dict[bytes, TopicGate] = {}
         self._path = SendPath(store.writer, self._gates, added, reply)
-        self._waits = store.waits_for_disk
         self.passed = 0  # messages that came this way
         statistics.before_reading.append(self.count)
 
@@ -74,8 +72,8 @@ class ExpressLane:
 
     def serve(self, connection: Connection, data: bytes) -> int:
         """Store ordinary messages from the front of a read; returns how many bytes they took."""
-        store = self._store
-        if not self._gates or store.refusal or (self._waits and self._disk_waits.refusal()):
+        store, waits = self._store, self._disk_waits
+        if not self._gates or store.refusal or (waits.waits and waits.refusal()):
             return 0
         born_host = connection.note
         if type(born_host) is not bytes:
@@ -88,16 +86,17 @@ class ExpressLane:
         store.appended()
         if not served.replies:
             return served.used
-        if not self._waits:
+        if not waits.waits:
+            waits.note_unwaited(served.messages)
             connection.send_raw(served.replies)
             return served.used
         connection.begin()
 
-        def tell(on_disk: bool) -> None:  # noqa: FBT001
-            connection.send_raw(served.replies if on_disk else late(served.replies))
+        def tell(code: int) -> None:
+            connection.send_raw(with_code(served.replies, code) if code else served.replies)
             connection.finish()
 
-        self._disk_waits.answer_when_stored(served.end_offset, tell, served.messages)
+        waits.answer_when_stored(served.end_offset, tell, served.messages)
         return served.used
 
     def count(self) -> None:
@@ -130,11 +129,11 @@ def both_lanes(sends: ExpressLane, pulls: PullLane) -> Express | None:
     return serve if KIND == "native" else None
 
 
-def late(replies: bytes) -> bytes:
-    """The same replies, saying that the disk is late."""
+def with_code(replies: bytes, code: int) -> bytes:
+    """The same replies, saying that the disk is late, or slaves."""
     commands, _, _ = decode_frames(replies, FRAME_BYTES_MAX, HEADER_BYTES_MAX)
     for command in commands:
-        command.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        command.code = code
     return b"".join(encode_frame(command) for command in commands)
 
 

@@ -14,6 +14,10 @@ when the second is committed, too.
                          ^ position: everything before it is settled for good
     op queue        4 "15,"   5 "17,18,"
                               ^ position: all that the ops before it settle lies before 16
+
+A staged batch is one half message that becomes many: its body has them as a batch has them. It is
+never asked about. Whoever staged it ends it, or lets a later step of the same work sweep it away;
+it waits as long as the log keeps it.
 """
 
 from __future__ import annotations
@@ -27,8 +31,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from firearrow.model.message import (
     CHECK_IMMUNITY,
     CHECK_TIMES,
+    EPOCH,
+    PARTS,
     PRODUCER_GROUP,
     REAL_TOPIC,
+    SCOPE,
     UNIQ_KEY,
 )
 
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
 TRANSACTION_GROUP: Final = "CID_RMQ_SYS_TRANS"  # whose offsets say how far both queues are settled
 REMOVE_TAG: Final = "d"
 ENDED_KEPT: Final = 10_000  # ends that are remembered, for producers that say it again
+STAGED_RENEW_MS: Final = 3_600_000  # a staged batch is appended again so often, at most
 _DIGITS_MAX: Final = 18
 
 
@@ -65,6 +73,9 @@ class Half:
     stored_ms: int
     checks: int = 0
     immunity_ms: int | None = None  # by its own wish
+    parts: int = 0  # messages that a staged batch becomes; 0 for any other
+    scope: str = ""
+    epoch: int = 0
 
 
 class Limits(NamedTuple):
@@ -101,6 +112,9 @@ def half_of(
         stored_ms,
         max(0, number(properties.get(CHECK_TIMES)) or 0),
         wished_immunity_ms(properties),
+        max(0, number(properties.get(PARTS)) or 0),
+        sys.intern(properties.get(SCOPE, "")),
+        number(properties.get(EPOCH)) or 0,
     )
 
 
@@ -159,6 +173,7 @@ class HalfTable:
         self._open: dict[int, Half] = {}  # by identity
         self._ordered: OrderedDict[int, Half] = OrderedDict()  # by offset, which only ever grows
         self._ended: OrderedDict[int, Outcome] = OrderedDict()
+        self._begun: dict[int, int] = {}  # parts of staged batches that a crash left delivered
         self.by_topic: dict[str, int] = {}
         self._next = 0
 
@@ -180,18 +195,28 @@ class HalfTable:
         settled: Collection[int],
         committed: Collection[int],
         position: int,
+        delivered: Mapping[int, int] | None = None,
     ) -> list[Half]:
         """Take up what the queues say; returns halves that were committed without an op message.
 
-        `settled` are offsets in op messages, `committed` identities of messages that are there.
+        `settled` are offsets in op messages, `committed` identities of messages that are there,
+        `delivered` says how many messages a staged batch at some place of the log has become.
         One copy that is settled settles all of them.
         """
         self._next = position
         done: set[int] = set()
+        whole: set[int] = set()
         for half in copies:
             self.add(half)
             if half.offset in settled:
                 done.add(half.identity)
+            begun = 0 if delivered is None else delivered.get(half.physical_offset, 0)
+            if half.parts and begun:
+                begun += self._begun.get(half.identity, 0)
+                self._begun[half.identity] = begun
+                if begun >= half.parts:
+                    whole.add(half.identity)
+        committed = whole.union(committed)
         without_op = []
         for identity in list(self._open):
             if identity in committed and identity not in done:
@@ -218,8 +243,21 @@ class HalfTable:
     def is_current(self, half: Half) -> bool:
         return self._open.get(half.identity) is half
 
+    def begun(self, half: Half) -> int:
+        """How many parts of a staged batch were delivered before the broker died on it."""
+        return self._begun.get(half.identity, 0)
+
+    def left_behind(self, scope: str, epoch: int) -> list[Half]:
+        """What is open of this step of somebody's work, and of earlier ones."""
+        return [
+            half
+            for half in self._ordered.values()
+            if half.scope == scope and half.epoch <= epoch and half.identity not in self._begun
+        ]
+
     def end(self, identity: int, outcome: Outcome) -> None:
         self._drop(identity)
+        self._begun.pop(identity, None)
         self._ended[identity] = outcome
         self._ended.move_to_end(identity)
         if len(self._ended) > ENDED_KEPT:
@@ -304,7 +342,12 @@ def decide_checks(halves: Iterable[Half], now_ms: int, limits: Limits) -> Iterat
     """
     for half in halves:
         age_ms = now_ms - half.born_ms
-        if half.checks >= limits.check_max or age_ms > limits.reserved_ms:
+        if half.parts:
+            if age_ms > limits.reserved_ms:
+                yield Decision(Action.PARK, half)
+            elif now_ms - half.stored_ms > STAGED_RENEW_MS:
+                yield Decision(Action.RENEW, half)
+        elif half.checks >= limits.check_max or age_ms > limits.reserved_ms:
             yield Decision(Action.PARK, half)
         elif half.stored_ms >= now_ms:
             return

@@ -38,6 +38,7 @@ class Lanes:
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send,
             RequestCode.SEND_BATCH_MESSAGE: self.send,
+            RequestCode.STAGE_BATCH: self.send,
             RequestCode.CONSUMER_SEND_MSG_BACK: self.send,
             RequestCode.PULL_MESSAGE: self.pull,
             RequestCode.PEEK_MESSAGE: self.pull,
@@ -56,6 +57,7 @@ class Lanes:
             RequestCode.UPDATE_CONSUMER_OFFSET: self.consumer,
             RequestCode.QUERY_CONSUMER_OFFSET: self.consumer,
             RequestCode.END_TRANSACTION: self.end_transaction,
+            RequestCode.END_TRANSACTIONS: self.end_transaction,
             RequestCode.SEND_REPLY_MESSAGE: self.reply,
             RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
         }

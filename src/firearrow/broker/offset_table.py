@@ -71,6 +71,33 @@ class OffsetTable:
         key = (topic, group)
         return self._committed.setdefault(key, {}), self._pulled.setdefault(key, {})
 
+    def merge(self, table: Mapping[str, Mapping[int, int]]) -> None:
+        """Take a master's offsets over; what it does not know stays."""
+        for key, offsets in table.items():
+            topic, at, group = key.partition("@")
+            known = self._committed.setdefault((topic, group), {})
+            if at and offsets.items() - known.items():
+                known.update(offsets)
+                self.changed = True
+
+    def take_larger(
+        self,
+        table: Mapping[str, Mapping[int, int]],
+        max_offset: Callable[[str, int], int],
+    ) -> int:
+        """Take what a slave has further than we, as far as there are messages; returns how many."""
+        taken = 0
+        for key, offsets in table.items():
+            topic, _, group = key.partition("@")
+            if group.startswith("CID_RMQ_SYS_"):
+                continue  # the master's own places
+            for queue_id, offset in offsets.items():
+                known = self._committed.get((topic, group), {}).get(queue_id, -1)
+                if known < offset <= max_offset(topic, queue_id):
+                    self.commit(topic, group, queue_id, offset)
+                    taken += 1
+        return taken
+
     def note_commits(self, count: int) -> None:
         self.changed = True
         before = self._commits // COMMITS_PER_VERSION
@@ -127,6 +154,15 @@ class OffsetTable:
     def topics_of(self, group: str) -> list[str]:
         return [
             topic for (topic, name), offsets in self._committed.items() if name == group and offsets
+        ]
+
+    def progress(self) -> list[tuple[str, str, dict[int, int], dict[int, int]]]:
+        """Topic, group, and what it has committed and pulled by queue, as it is; only look."""
+        pulled, nothing = self._pulled, dict[int, int]()
+        return [
+            (topic, group, offsets, pulled.get((topic, group), nothing))
+            for (topic, group), offsets in self._committed.items()
+            if offsets
         ]
 
     def offsets(self, topic: str, group: str) -> dict[int, int]:

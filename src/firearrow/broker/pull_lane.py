@@ -16,7 +16,7 @@ from firearrow.wire.command import FRAME_BYTES_MAX
 from firearrow.wire.headers import PullFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from firearrow.broker.clients import Clients
     from firearrow.broker.offset_table import OffsetTable
@@ -42,11 +42,14 @@ class PullLane:
         clients: Clients,
         offsets: OffsetTable,
         statistics: BrokerStatistics,
+        *,
+        suggests: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._clients = clients
         self._offsets = offsets
         self._statistics = statistics
+        self._suggests = suggests  # whether readers far behind are told to go elsewhere
         self._gates: dict[bytes, PullGate] = {}
         self._of_group: dict[str, list[bytes]] = {}
         self._path: PullPath | None = None  # made when the store is started
@@ -83,7 +86,7 @@ class PullLane:
             if len(self._gates) >= GATES_MAX:
                 self.close_gates()
             if self._path is None:
-                self._path = self._store.pull_path(self._gates)
+                self._path = self._store.pull_path(self._gates, far=not self._suggests())
             most, bytes_max, scan = self._store.read_limits
             committed, pulled = self._offsets.tables(asked.topic, group)
             gate = self._gates[key] = PullGate(
@@ -107,6 +110,7 @@ class PullLane:
         self.count()
         self._gates.clear()
         self._of_group.clear()
+        self._path = None
 
     def close_gates_of(self, group: str) -> None:
         """Something has changed for a group."""

@@ -15,9 +15,10 @@ import msgspec
 
 from firearrow.base.errors import ConfigError
 from firearrow.base.runtime import time_limit
+from firearrow.broker.config import BrokerRole
 from firearrow.hot import crc31
 from firearrow.model.errors import BrokerError, error_for
-from firearrow.model.topic import PERM_READ_WRITE
+from firearrow.model.topic import MASTER_ID, PERM_READ_WRITE
 from firearrow.net.client import split_address
 from firearrow.net.errors import NetworkError
 from firearrow.wire import bodies, headers, java_json
@@ -25,7 +26,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from firearrow.base.runtime import Clock, Service
     from firearrow.broker.config import BrokerConfig
@@ -78,6 +79,8 @@ class Registration:
         self._whole: tuple[object, bytes] = (None, b"")  # the whole table in writing, and of when
         self.address = ""
         self.ha_address = ""
+        # Where a slave's master is, and its HA port, whenever a name server says so.
+        self.on_master: Callable[[str, str], None] = lambda _address, _ha_address: None
 
     async def start(self, address: str, ha_address: str) -> None:
         """Register once, then keep registering in the background."""
@@ -112,6 +115,15 @@ class Registration:
         except TimeoutError:
             log.warning("not every name server has heard of the topics yet; they will be told")
 
+    @property
+    def obstacle(self) -> str:
+        """Why clients may not find this broker; empty if some name server knows it."""
+        if not self._nameservers:
+            return ""  # it was told of none: clients find it by its address
+        if len(self._failing) < len(self._nameservers) and self._told_over:
+            return ""
+        return f"no name server knows this broker: {', '.join(self._nameservers)} do not answer"
+
     def register_soon(self, topic: str) -> None:
         """A topic changed, or is gone, and clients will ask name servers for it."""
         for owed in self._owed.values():
@@ -124,9 +136,15 @@ class Registration:
         self._owed = dict.fromkeys(self._nameservers)
         self._wanted.set()
 
+    def ask_again(self) -> None:
+        """Hear from name servers what they know, at once."""
+        self._wanted.set()
+
     async def register(self) -> None:
         """Tell every name server what it must hear; returns when all have answered or failed."""
-        if self._leaving:
+        config = self._config
+        has_no_role = config.broker_role is BrokerRole.SLAVE and config.broker_id == MASTER_ID
+        if self._leaving or has_no_role:  # a controller has not yet said who we are
             return
         await asyncio.gather(*(self._register_at(address) for address in self._nameservers))
 
@@ -150,6 +168,10 @@ class Registration:
                 log.warning("cannot register with name server %s: %s", nameserver, error)
             return
         self._told_over[nameserver] = connection
+        if self._config.broker_id != MASTER_ID:
+            said = headers.RegisterBrokerReply.from_ext(reply.ext)
+            if said.master_addr and said.ha_server_addr:
+                self.on_master(said.master_addr, said.ha_server_addr)
         if nameserver in self._failing:
             log.info("registered with name server %s again", nameserver)
             self._failing.discard(nameserver)
@@ -206,6 +228,21 @@ class Registration:
             except (NetworkError, OSError, java_json.JavaJsonError) as error:
                 log.info("name server %s does not tell routes: %s", nameserver, error)
         return None
+
+    async def members(self, cluster: str, broker_name: str) -> dict[int, str]:
+        """Addresses by id of those who share a broker name, by the first name server that says."""
+        header = headers.GetBrokerMemberGroupRequest(cluster_name=cluster, broker_name=broker_name)
+        for nameserver in self._nameservers:
+            asking = request(RequestCode.GET_BROKER_MEMBER_GROUP, header)
+            try:
+                reply = await self._client.invoke(nameserver, asking, PATIENCE_MS)
+                if reply.code == 0:
+                    said = java_json.decode(reply.body, bodies.BrokerMemberGroupBody)
+                    group = said.broker_member_group
+                    return {} if group is None else dict(group.broker_addrs)
+            except (NetworkError, OSError, java_json.JavaJsonError) as error:
+                log.info("name server %s does not tell members: %s", nameserver, error)
+        return {}
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Announce by these settings from now on. Addresses do not change."""

@@ -12,8 +12,10 @@ from firearrow.broker.processors.membership import MembershipProcessor
 from firearrow.broker.processors.offsets import OffsetsProcessor
 from firearrow.broker.processors.progress import ProgressProcessor
 from firearrow.broker.processors.queries import QueryProcessor
+from firearrow.broker.processors.replicas import ReplicaProcessor
 from firearrow.broker.processors.reply import ReplyProcessor
 from firearrow.broker.processors.retry import RetryProcessor
+from firearrow.broker.processors.staging import StagingProcessor
 from firearrow.broker.processors.timers import TimerProcessor
 from firearrow.broker.processors.topics_admin import TopicAdmin
 from firearrow.broker.processors.transaction import TransactionProcessor
@@ -30,7 +32,11 @@ def request_table(
     state: BrokerState, send: SendProcessor, pull: PullProcessor
 ) -> dict[int, Handler]:
     """Request code to handler."""
-    return requests_of_clients(state, send, pull) | requests_of_administrators(state)
+    return (
+        requests_of_clients(state, send, pull)
+        | requests_of_administrators(state)
+        | requests_about_replicas(state)
+    )
 
 
 def requests_of_clients(
@@ -45,7 +51,9 @@ def requests_of_clients(
         RequestCode.SEND_MESSAGE: send.handle_send,
         RequestCode.SEND_MESSAGE_V2: send.handle_send,
         RequestCode.SEND_BATCH_MESSAGE: send.handle_send,
+        RequestCode.STAGE_BATCH: send.handle_stage,
         RequestCode.END_TRANSACTION: transactions.handle_end,
+        RequestCode.END_TRANSACTIONS: StagingProcessor(state).handle_end_many,
         RequestCode.SEND_REPLY_MESSAGE: replies.handle_reply,
         RequestCode.SEND_REPLY_MESSAGE_V2: replies.handle_reply,
         RequestCode.RECALL_MESSAGE: timers.handle_recall,
@@ -139,4 +147,14 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
         RequestCode.GET_BROKER_HA_STATUS: broker.handle_ha_status,
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: broker.handle_clean_queues,
         RequestCode.DELETE_EXPIRED_COMMITLOG: broker.handle_clean_log,
+    }
+
+
+def requests_about_replicas(state: BrokerState) -> dict[int, Handler]:
+    """What controllers and slaves ask for."""
+    replicas = ReplicaProcessor(state)
+    return {
+        RequestCode.NOTIFY_BROKER_ROLE_CHANGED: replicas.handle_role_changed,
+        RequestCode.EXCHANGE_BROKER_HA_INFO: replicas.handle_ha_info,
+        RequestCode.GET_BROKER_EPOCH_CACHE: replicas.handle_epochs,
     }

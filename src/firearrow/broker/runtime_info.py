@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
+from firearrow.broker.config import BrokerRole
 from firearrow.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
+from firearrow.wire import bodies
 from firearrow.wire.codes import VERSION_OURS
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ TIME_RANGES: Final = {  # upper ends in ms, as RocketMQ divides them
 def runtime_info(state: BrokerState) -> dict[str, str]:
     state.statistics.collect()
     table: dict[str, str] = {}
-    for part in (_identity, _store, _traffic, _put_times, _lanes, _delays, _open, _divergent):
+    parts = (_identity, _store, _traffic, _put_times, _lanes, _delays, _open, _divergent)
+    for part in (*parts, _replication):
         table |= part(state)
     return table
 
@@ -205,3 +208,57 @@ def human_size(size: int) -> str:
         return f"{size} B"
     power = min(len(UNITS), (size.bit_length() - 1) // 10)
     return f"{size / (1 << 10 * power):.1f} {UNITS[power - 1]}iB"
+
+
+def ha_status(state: BrokerState) -> bodies.HARuntimeInfo:
+    """Replication as `mqadmin haStatus` reads it: a master's slaves, or a slave's link."""
+    replication = state.replication
+    end = replication.max_offset
+    if state.config.broker_role is BrokerRole.SLAVE:
+        link = replication.follower.state
+        return bodies.HARuntimeInfo(
+            master=False,
+            ha_client_runtime_info=bodies.HAClientRuntimeInfo(
+                master_addr=replication.follower.master_address or None,
+                transferred_byte_in_second=link.bytes_per_second,
+                max_offset=end,
+                last_read_timestamp=link.read_ms,
+                last_write_timestamp=link.written_ms,
+            ),
+        )
+    in_sync = replication.progress.in_sync()
+    return bodies.HARuntimeInfo(
+        master=True,
+        master_commit_log_max_offset=end,
+        in_sync_slave_nums=len(in_sync),
+        ha_connection_info=tuple(
+            bodies.HAConnectionRuntimeInfo(
+                addr=follower.address,
+                slave_ack_offset=follower.acked,
+                diff=end - follower.acked,
+                in_sync=follower in in_sync,
+                transferred_byte_in_second=follower.bytes_per_second,
+                transfer_from_where=follower.sent,
+            )
+            for follower in replication.followers()
+        ),
+    )
+
+
+def _replication(state: BrokerState) -> dict[str, str]:
+    """Ours: role and lag, for those who look at one broker only."""
+    replication = state.replication
+    table = {
+        "brokerRole": state.config.broker_role.value.upper(),
+        "masterEpoch": str(replication.epochs.last_epoch),
+        "confirmOffset": str(replication.confirm_offset),
+    }
+    if state.config.broker_role is BrokerRole.SLAVE:
+        table["masterHaAddress"] = replication.follower.master_address
+        table["masterIsConnected"] = str(replication.follower.state.is_connected).lower()
+        return table
+    end = replication.max_offset
+    slaves = replication.followers()
+    table["slaves"] = str(len(slaves))
+    table["slaveLagBytesMax"] = str(max((end - one.acked for one in slaves), default=0))
+    return table

@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from firearrow.broker.queue_locks import QueueLocks
     from firearrow.broker.registration import Registration
     from firearrow.broker.request_modes import RequestModes
+    from firearrow.broker.rpc_times import RpcTimes
     from firearrow.broker.statistics import BrokerStatistics
     from firearrow.broker.timers import TimerService
     from firearrow.broker.topic_table import TopicTable
     from firearrow.broker.transactions import TransactionService
     from firearrow.filters.server import FilterServer
+    from firearrow.replication.replication import Replication
     from firearrow.store.store import MessageStore
 
 
@@ -54,9 +56,12 @@ class BrokerState:
     transactions: TransactionService
     sequences: ProducerSequences
     timers: TimerService
+    replication: Replication
+    on_election: Callable[[], None]  # the controller says that there was one
     disk_waits: DiskWaits
     registration: Registration
     statistics: BrokerStatistics
+    rpc_times: RpcTimes
     notify_group: Callable[[str], None]  # members of a group must share their queues anew
     # New settings, and those of them that were asked for: kept, saved and heeded from now on.
     reconfigure: Callable[[BrokerConfig, Mapping[str, str]], None]

@@ -134,6 +134,15 @@ class BrokerStatistics:
         for give in self.before_reading:
             give()
 
+    def by_name(self, *names: str) -> dict[str, list[tuple[str, int]]]:
+        """Keys and counts of some counters, in one go over all that there are."""
+        self.collect()
+        found: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
+        for (name, key), counter in self._counters.items():
+            if name in found:
+                found[name].append((key, counter.count))
+        return found
+
     def forget(self, key: str) -> None:
         """A topic or group is gone: so are its counters."""
         for known in [known for known in self._counters if key in known[1].split("@")]:

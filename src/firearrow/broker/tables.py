@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
+from firearrow.broker.config import BrokerRole
 from firearrow.broker.delays import DelayOffsets
 from firearrow.broker.filter_table import SavedFilters
 from firearrow.broker.filters_saved import SavedPythonFilters, saved_of, taken_from
@@ -112,21 +113,38 @@ class Tables:
         python_filters = self.python_filters.load()
         if python_filters is not None:
             state.filter_server.load(taken_from(python_filters))
-        state.delays.load(self.delays.load())
-        state.transactions.load()
-        self._load_sequences()
         modes = self.modes.load()
         if modes is not None:
             state.request_modes.load(modes)
-        state.timers.load()
         for table in (self.topics, self.groups):
             table.write()
 
-    def _load_sequences(self) -> None:
+    def load_deliveries(self, followed_bytes: int = 0) -> None:
+        """What a master goes on with: saved by the last one on this directory, or followed.
+
+        Of so much log at its end, or of more, it is found out who sent what.
+        """
+        state = self._state
+        state.delays.load(self.delays.load())
+        state.transactions.load()
+        self._load_sequences(followed_bytes)
+        state.timers.load()
+
+    def load_as_slave(self) -> None:
+        """A slave only keeps them for the day when it is a master."""
+        begins = self._state.store.replica.min_offset == 0  # then the log itself has them all
+        saved = self.delays.load() or DelayOffsets(log_offset=0 if begins else None)
+        self._state.delays.follow(saved)
+
+    def _load_sequences(self, followed_bytes: int) -> None:
         """Who sent what, as of the last save, and what the log says behind that."""
         store, recovered = self._state.store, self._state.store.recovered
         saved, end = self.sequences.load(), store.statistics().end_offset
-        if saved is not None:
+        if followed_bytes:
+            if saved is not None and saved.log_offset <= end:
+                self._state.sequences.load(saved, end)
+            self._state.sequences.follow(store.scan(max(0, end - followed_bytes)))
+        elif saved is not None:
             self._state.sequences.load(saved, end)
             self._state.sequences.follow(
                 store.scan(max(saved.log_offset, end - FOLLOWED_BYTES_MAX))
@@ -164,12 +182,18 @@ class Tables:
         self._take_offsets()
         self._take_filters()
         store = state.store.statistics()
-        if store.flushed_offset >= store.end_offset:
+        is_final = state.replication.confirm_offset >= store.end_offset
+        if store.flushed_offset >= store.end_offset and is_final:
             self._take_delays(state.delays.snapshot())
-            self._take_sequences(state.sequences.snapshot(store.end_offset))
+            if not self._is_slave:
+                self._take_sequences(state.sequences.snapshot(store.end_offset))
         for table in self._all():
             with contextlib.suppress(OSError):
                 table.save_now()
+
+    @property
+    def _is_slave(self) -> bool:
+        return self._state.config.broker_role is BrokerRole.SLAVE
 
     def _all(self) -> Iterable[SavedTable[Any]]:
         return (
@@ -211,14 +235,13 @@ class Tables:
             self.delays.save_soon()  # what could not be written last time
             return
         taken = self._state.delays.snapshot()
-        assert taken.log_offset is not None
 
         def tell(on_disk: bool) -> None:  # noqa: FBT001
             if on_disk:
                 self._take_delays(taken)
                 self.delays.save_soon()
 
-        self._state.store.when_flushed(taken.log_offset, tell)
+        self._state.store.replica.when_final(taken.log_offset or 0, tell)
 
     def _take_delays(self, taken: DelayOffsets) -> None:
         self._delay_offsets = taken
@@ -227,7 +250,7 @@ class Tables:
     def _save_sequences_soon(self) -> None:
         """Save who sent what, once the log is on disk as far as the table covers it."""
         end = self._state.store.statistics().end_offset
-        if end == self._sequences.log_offset:
+        if end == self._sequences.log_offset or self._is_slave:
             self.sequences.save_soon()
             return
         taken = self._state.sequences.snapshot(end)
@@ -237,7 +260,7 @@ class Tables:
                 self._take_sequences(taken)
                 self.sequences.save_soon()
 
-        self._state.store.when_flushed(end, tell)
+        self._state.store.replica.when_final(end, tell)
 
     def _take_sequences(self, taken: SavedSequences) -> None:
         self._sequences = taken

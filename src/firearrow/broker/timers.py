@@ -47,6 +47,8 @@ from firearrow.store.timer_log import (
 from firearrow.store.timer_wheel import BLANK_SLOTS, SLOTS_A_TURN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from firearrow.base.runtime import Clock, Timer
     from firearrow.broker.config import BrokerConfig
     from firearrow.broker.topic_table import TopicTable
@@ -109,6 +111,7 @@ class TimerService:
         self._caught_up_at = 0  # nothing is delivered before the wheel knows everything before it
         self.recalls = Recalls()
         self._timer: Timer | None = None
+        self._unlisten: Callable[[], None] = lambda: None
         self._running = False
         self._preparing = False
         self._saving: asyncio.Task[None] | None = None
@@ -156,7 +159,7 @@ class TimerService:
             return
         self._running = True
         self._front = self._open(self._front.time_ms)
-        self._store.listen(self._grown)
+        self._unlisten = self._store.listen(self._grown)
         self._tasks.every(self._flush_interval_ms, self._save_soon, name="save")
         self._tasks.every(CLEAN_MS, self._clean, name="clean")
         self._wake(0)
@@ -178,12 +181,16 @@ class TimerService:
     async def abandon(self) -> None:
         """Let go of everything as it is, as if the process had died."""
         self._running = False
+        self._unlisten()
+        self._unlisten = lambda: None
         self._cancel()
         await self._tasks.stop_tasks()
         self.files.close()
 
     async def _halt(self) -> None:
         self._running = False
+        self._unlisten()
+        self._unlisten = lambda: None
         self._cancel()
         if self._saving is not None:
             # A task that is cancelled leaves its thread behind, which would write what is old.
@@ -565,7 +572,7 @@ class TimerService:
         for slot in self._ahead:
             changes.update(slot.changes)
         metrics = self.counts.encode(changes)
-        await self._store.wait_flushed(end)
+        await self._store.replica.wait_final(end)
         await asyncio.to_thread(self.files.save, saving, metrics)
         self.files.saved(saving)
         self._saved_state = state

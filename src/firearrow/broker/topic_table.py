@@ -68,6 +68,10 @@ class TopicTable:
         """What name servers are told of the topics is new, though the topics are not."""
         self._next_version()
 
+    def begin_term(self, epoch: int) -> None:
+        """A new master speaks: name servers do not listen to those before it any more."""
+        self.version = self.version.next_version(self._clock.now_ms(), state_version=epoch)
+
     def _next_version(self) -> None:
         self.version = self.version.next_version(self._clock.now_ms())
 

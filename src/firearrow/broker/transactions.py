@@ -45,6 +45,7 @@ from firearrow.model.errors import BrokerError, MessageIllegal, SystemBusy
 from firearrow.model.message import (
     CHECK_TIMES,
     FLAG_TRANSACTION,
+    PARTS,
     PREPARED_QUEUE_OFFSET,
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
@@ -131,8 +132,9 @@ class TransactionService:
             settled.update(listed)
             self._ops.written(offset, listed)
         first = copies[0].physical_offset if copies else None
-        committed = set() if first is None else self._committed_since(first)
-        for half in self.halves.load(copies, settled, committed, half_from):
+        staged = {half.physical_offset for half in copies if half.parts}
+        committed, delivered = self._committed_since(first, staged)
+        for half in self.halves.load(copies, settled, committed, half_from, delivered):
             self._ops.add(half.offset)
         if len(self.halves):
             log.info("%d transactions are open", len(self.halves))
@@ -143,15 +145,36 @@ class TransactionService:
         least, most = lookup.min_offset(topic, QUEUE), lookup.max_offset(topic, QUEUE)
         return min(max(self._offsets.committed(topic, TRANSACTION_GROUP, QUEUE), least), most)
 
-    def _committed_since(self, physical_offset: int) -> set[int]:
-        """Identities of messages that were half ones before: their op message may be lost."""
-        found = set()
-        for scanned in self._store.scan(physical_offset):
-            if scanned.sys_flag & FLAG_TRANSACTION == TRANSACTION_COMMIT:
-                record = self._store.lookup.record_at(scanned.physical_offset)
-                if record is not None:
-                    found.add(identity_of_record(record))
-        return found
+    def _committed_since(
+        self, physical_offset: int | None, staged: set[int]
+    ) -> tuple[set[int], dict[int, int]]:
+        """What became of half messages whose op message may be lost.
+
+        Identities of messages that were half ones before; of staged batches, which are known by
+        where they lie, how many messages have come of each.
+        """
+        found: set[int] = set()
+        delivered: dict[int, int] = {}
+        last, last_is_batch = -1, False
+        for scanned in () if physical_offset is None else self._store.scan(physical_offset):
+            if scanned.sys_flag & FLAG_TRANSACTION != TRANSACTION_COMMIT:
+                continue
+            prepared = scanned.prepared_offset
+            if prepared in staged:
+                delivered[prepared] = delivered.get(prepared, 0) + 1
+                continue
+            if prepared != last:
+                last, last_is_batch = prepared, self._is_staged(prepared)
+            record = (
+                None if last_is_batch else self._store.lookup.record_at(scanned.physical_offset)
+            )
+            if record is not None:
+                found.add(identity_of_record(record))
+        return found, delivered
+
+    def _is_staged(self, physical_offset: int) -> bool:
+        record = self._store.lookup.record_at(physical_offset)
+        return record is not None and PARTS in decode_properties(record.properties)
 
     def start(self, tasks: Service) -> None:
         self._ops_written_ms = self._clock.elapsed_ms()
@@ -243,7 +266,7 @@ class TransactionService:
                 self._offsets.commit(HALF_TOPIC, TRANSACTION_GROUP, QUEUE, positions[0])
                 self._offsets.commit(OP_HALF_TOPIC, TRANSACTION_GROUP, QUEUE, positions[1])
 
-        self._store.when_flushed(self._store.statistics().end_offset, tell)
+        self._store.replica.when_final(self._store.statistics().end_offset, tell)
 
     # --- asking -----------------------------------------------------------------------------
 
@@ -304,7 +327,19 @@ class TransactionService:
         return message
 
     def park(self, half: Half, record: Record) -> None:
-        """Give up on a half message: into a topic where people look."""
+        """Give up on a half message: into a topic where people look.
+
+        Not a staged batch: nobody could read it there, and whoever staged it can do it again.
+        """
+        if half.parts:
+            self.settle(half, Outcome.PARKED)
+            self._complaints.warning(
+                self._clock.elapsed_ms(),
+                "staged batch at %d for topic %s was not ended while the log kept it",
+                half.physical_offset,
+                half.topic,
+            )
+            return
         self._topics.ensure(CHECK_MAX_TIME_TOPIC, 1)
         message = copied(record, CHECK_MAX_TIME_TOPIC, QUEUE, decode_properties(record.properties))
         self._store.put(message)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ NOW = 1_700_000_000_000
 HOST = bytes([127, 0, 0, 1, 0, 0, 0, 9])
 
 
-def half(offset: int, age_ms: int = 10_000, *, identity: int | None = None, **fields: int) -> Half:
+def half(offset: int, age_ms: int = 10_000, *, identity: int | None = None, **fields: Any) -> Half:
     given = {"born_ms": NOW - age_ms, "stored_ms": NOW - age_ms, **fields}
     identity = 1_000 + offset if identity is None else identity
     return Half(offset, offset * 500, identity, "orders", **given)
@@ -194,3 +196,21 @@ def test_op_message_matters_until_all_that_it_settles_lies_behind() -> None:
     assert table.position(2) == 4
     assert table.position(9) == 4
     assert table.position(10) == 7
+
+
+def test_staged_batch_is_renewed_now_and_then_and_never_asked_about() -> None:
+    hour_ms = 3_600_000
+    young, old = half(1, parts=3), half(2, age_ms=2 * hour_ms, parts=3, checks=99)
+    expired = half(3, age_ms=73 * hour_ms, parts=3)
+    assert decisions(young, old, expired, half(4)) == [
+        (Action.RENEW, 2),
+        (Action.PARK, 3),
+        (Action.CHECK, 4),
+    ]
+
+
+def test_only_what_belongs_to_a_step_or_an_earlier_one_is_left_behind() -> None:
+    table = HalfTable()
+    for offset, (scope, epoch) in enumerate([("q", 6), ("q", 7), ("q", 8), ("r", 1), ("", 0)]):
+        table.add(half(offset, scope=scope, epoch=epoch))
+    assert [one.offset for one in table.left_behind("q", 7)] == [0, 1]

@@ -9,7 +9,7 @@ from firearrow.base.config import NotRemote, to_properties, updated
 from firearrow.base.errors import ConfigError, PeerProtocolError
 from firearrow.broker.ignored_keys import IGNORED_KEYS
 from firearrow.broker.processors.common import json_reply
-from firearrow.broker.runtime_info import runtime_info
+from firearrow.broker.runtime_info import ha_status, runtime_info
 from firearrow.model.errors import NoPermission, ServerFailed
 from firearrow.model.topic import DataVersion
 from firearrow.wire import bodies, headers, java_json
@@ -75,11 +75,7 @@ class BrokerAdmin:
         return json_reply(command, body)
 
     def handle_ha_status(self, command: Command, _: Connection) -> Command:
-        """Replication of a master without slaves."""
-        end = self._state.store.statistics().end_offset
-        return json_reply(
-            command, bodies.HARuntimeInfo(master=True, master_commit_log_max_offset=end)
-        )
+        return json_reply(command, ha_status(self._state))
 
     # --- cleaning up ------------------------------------------------------------------------
 

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from firearrow.model.errors import ServerFailed, SubscriptionGroupNotFound, TopicNotFound
+from firearrow.broker.config import BrokerRole
+from firearrow.model.errors import (
+    ServerFailed,
+    ServiceNotAvailable,
+    SubscriptionGroupNotFound,
+    TopicNotFound,
+)
 from firearrow.model.topic import MessageQueue
 from firearrow.wire import bodies, java_json
 from firearrow.wire.codes import LanguageCode
@@ -26,6 +32,15 @@ def json_reply(
     """Success, with a document as body."""
     text = java_json.encode(body, bare_int_keys=bare_int_keys)
     return reply_to(command, header=header, body=text)
+
+
+def refuse_on_slave(state: BrokerState) -> None:
+    """Nothing is written on a slave, and nothing else of a send may happen there, either."""
+    if state.config.broker_role is BrokerRole.SLAVE:
+        raise ServiceNotAvailable(
+            f"broker {state.config.broker_name} ({state.config.broker_id}) is a slave: it takes "
+            "no messages; send to its master"
+        )
 
 
 def known_topic(state: BrokerState, name: str) -> TopicConfig:

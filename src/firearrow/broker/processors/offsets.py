@@ -34,7 +34,7 @@ class OffsetsProcessor:
         return reply_to(command, header=headers.QueryConsumerOffsetReply(offset=offset))
 
     def _is_cold(self, asked: headers.QueryConsumerOffsetRequest) -> bool:
-        return self._state.store.is_cold(asked.topic, asked.queue_id, 0)
+        return self._state.store.warming.is_cold(asked.topic, asked.queue_id, 0)
 
     def handle_update(self, command: Command, _: Connection) -> Command:
         asked = headers.UpdateConsumerOffsetRequest.from_ext(command.ext)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from firearrow.broker.delays import DelayOffsets
 from firearrow.broker.processors.common import json_reply, known_topic, message_queue
 from firearrow.model.topic import DataVersion
 from firearrow.wire import bodies, headers
@@ -178,8 +179,9 @@ class ProgressProcessor:
     def handle_all_delays(self, command: Command, _: Connection) -> Command:
         state = self._state
         levels = range(1, len(state.delays.levels_ms) + 1)
-        body = bodies.DelayOffsetWrapper(
+        body = DelayOffsets(
             data_version=DataVersion(timestamp=state.clock.now_ms()),
             offset_table={n: state.delays.offset(n) for n in levels if state.delays.offset(n) > 0},
+            log_offset=state.store.statistics().end_offset,
         )
         return json_reply(command, body, bare_int_keys=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from firearrow.broker.config import BrokerRole
 from firearrow.broker.filtering import Wanted
 from firearrow.broker.held_pulls import HeldPull
 from firearrow.broker.judging import answer_later, collect, read_judged
@@ -17,6 +19,7 @@ from firearrow.model.errors import (
     SubscriptionNotFound,
     SubscriptionNotLatest,
     SubscriptionParseFailed,
+    SystemBusy,
     TopicNotFound,
 )
 from firearrow.model.group import MessageModel, SubscriptionData, is_tag_type
@@ -60,7 +63,13 @@ class PullProcessor:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
         self._codes: dict[tuple[str, tuple[str, ...]], Wanted] = {}
-        self.lane = PullLane(state.store, state.clients, state.offsets, state.statistics)
+        self.lane = PullLane(
+            state.store,
+            state.clients,
+            state.offsets,
+            state.statistics,
+            suggests=lambda: state.config.slave_read_enable,
+        )
 
     def handle_pull(
         self, command: Command, connection: Connection
@@ -86,7 +95,7 @@ class PullProcessor:
         if want.judge is not None:
             return self._judged(command, connection, asked, topic, group, want, suspend_ms)
         run = partial(self._pull, command, connection, asked, topic, group, want, suspend_ms)
-        if self._state.store.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
+        if self._state.store.warming.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
             return self._pull_cold(asked, run)
         return run()
 
@@ -94,10 +103,13 @@ class PullProcessor:
         self, asked: headers.PullMessageRequest, run: Callable[[], Command | None]
     ) -> Command | None:
         """Far behind the end of the log: a thread waits for the disk, not everybody."""
-        await self._state.store.warm(
+        store = self._state.store
+        pieces = await store.warming.warm(
             asked.topic, asked.queue_id, asked.queue_offset, asked.max_msg_nums
         )
-        return run()
+        reply = run()  # with the limits of the disk, as RocketMQ answers who waited for it
+        store.warming.warmed(pieces)
+        return reply
 
     # --- checks -----------------------------------------------------------------------------
 
@@ -113,6 +125,11 @@ class PullProcessor:
             )
         if command.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_message_enable:
             raise NoPermission(f"broker {config.broker_name} does not allow lite pull")
+        if config.broker_role is BrokerRole.SLAVE and not config.slave_read_enable:
+            raise SystemBusy(
+                f"[REJECTREQUEST]broker {config.broker_name} ({config.broker_id}) is a slave and "
+                "does not let anybody read (slaveReadEnable)"
+            )
         group = state.groups.find(asked.consumer_group)
         if group is None:
             raise SubscriptionGroupNotFound(
@@ -225,6 +242,8 @@ class PullProcessor:
             wanted=want.record,
         )
         code = code_of(got, asked.queue_offset)
+        if state.config.broker_role is BrokerRole.SLAVE and code != ResponseCode.SUCCESS:
+            got, code = self._missed_on_slave(asked, got, code)
         if code == ResponseCode.PULL_NOT_FOUND and suspend_ms > 0:
             held = HeldPull(
                 asked.topic,
@@ -238,10 +257,28 @@ class PullProcessor:
             )
             if state.held.park(held):
                 return None
-        if code == ResponseCode.SUCCESS and not got.cold and want.by_tags_alone:
+        far = got.cold and state.config.slave_read_enable
+        if code == ResponseCode.SUCCESS and not far and want.by_tags_alone:
             reply = self._header(topic, group, got)
             self.lane.open_gate(command.code, asked, topic, want.codes, reply)
         return self._reply(command, connection, asked, topic, group, got, code)
+
+    def _missed_on_slave(
+        self, asked: headers.PullMessageRequest, got: Got, code: int
+    ) -> tuple[Got, int]:
+        """A slave may be behind: what it does not have is no proof that it is not there.
+
+        Readers go back to the master. Without one they wait here, and never lose their place.
+        """
+        state = self._state
+        if got.status is Status.NO_MATCHED_MESSAGE or state.config.offset_check_in_slave:
+            return got, code
+        stays = dataclasses.replace(got, next_offset=asked.queue_offset, cold=False)
+        if state.replication.follower.state.is_connected:
+            return stays, ResponseCode.PULL_RETRY_IMMEDIATELY
+        if got.status is Status.OFFSET_TOO_SMALL:
+            return got, code
+        return stays, ResponseCode.PULL_NOT_FOUND
 
     def _answer(  # noqa: PLR0917
         self,
@@ -273,8 +310,10 @@ class PullProcessor:
     ) -> Command | None:
         """Messages are handed to a filter in another process; see judging.py."""
         store = self._state.store
-        if store.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
-            await store.warm(asked.topic, asked.queue_id, asked.queue_offset, asked.max_msg_nums)
+        if store.warming.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
+            await store.warming.warm(
+                asked.topic, asked.queue_id, asked.queue_offset, asked.max_msg_nums
+            )
         batch = collect(store, asked)
         if not batch or want.judge is None:
             return self._pull(command, connection, asked, topic, group, want, suspend_ms)

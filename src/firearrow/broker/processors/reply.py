@@ -110,8 +110,8 @@ class ReplyProcessor:
         )
         try:
             end = state.store.put(message)
-            if state.store.waits_for_disk:
-                await state.store.wait_flushed(end)
+            if state.disk_waits.waits:
+                await state.disk_waits.stored(end)
         except BrokerError as error:
             log.warning("reply %s is not kept: %s", sent.properties.get(UNIQ_KEY), error)
             return

@@ -5,13 +5,19 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
+from firearrow.broker.processors.common import refuse_on_slave
 from firearrow.broker.processors.send import (
     DLQ_QUEUES,
     VERSION_3_4_9,
     park_if_delayed,
 )
 from firearrow.hot import StoreMessage, decode_properties, offset_message_id
-from firearrow.model.errors import NoPermission, ServerFailed, SubscriptionGroupNotFound
+from firearrow.model.errors import (
+    NoPermission,
+    ResponseCode,
+    ServerFailed,
+    SubscriptionGroupNotFound,
+)
 from firearrow.model.message import DELAY, properties_bytes
 from firearrow.model.topic import Perm, dlq_topic, retry_topic
 from firearrow.wire import headers
@@ -42,6 +48,7 @@ class RetryProcessor:
         group = state.groups.find(asked.group)
         if group is None:
             raise SubscriptionGroupNotFound(f"group {asked.group} does not exist; create it")
+        refuse_on_slave(state)
         if not state.config.broker_permission & Perm.WRITE:
             raise NoPermission(f"broker {state.config.broker_name} does not take messages")
         if group.retry_queue_nums <= 0:
@@ -56,14 +63,14 @@ class RetryProcessor:
         if command.version >= VERSION_3_4_9 and asked.max_reconsume_times is not None:
             limit = asked.max_reconsume_times
         end = state.store.put(self._again(record, asked, group, topic, limit))
-        if not state.store.waits_for_disk or command.flag & Flag.ONEWAY:
+        if not state.disk_waits.waits or command.flag & Flag.ONEWAY:
             return reply_to(command)
         connection.begin()
 
-        def tell(on_disk: bool) -> None:  # noqa: FBT001
-            code = 0 if on_disk else int(ServerFailed.code)
-            remark = None if on_disk else "FLUSH_DISK_TIMEOUT"
-            connection.send_soon(reply_to(command, code, remark=remark))
+        def tell(code: int) -> None:
+            remark = ResponseCode(code).name if code else None
+            answer = ResponseCode.SYSTEM_ERROR if code else ResponseCode.SUCCESS
+            connection.send_soon(reply_to(command, answer, remark=remark))
             connection.finish()
 
         state.disk_waits.answer_when_stored(end, tell)

@@ -9,23 +9,29 @@ from typing import TYPE_CHECKING, Final
 
 from firearrow.broker.express import ExpressLane, born_host_of
 from firearrow.broker.priority import queue_by_priority
+from firearrow.broker.processors.common import refuse_on_slave
 from firearrow.broker.producer_sequences import PRODUCER, Stored
 from firearrow.broker.timer_admission import park_in_timer
-from firearrow.hot import StoreMessage, decode_properties, encode_unique_key, offset_message_id
+from firearrow.hot import (
+    StoreMessage,
+    count_parts,
+    decode_properties,
+    encode_unique_key,
+    offset_message_id,
+)
 from firearrow.model.errors import (
     BrokerError,
     InvalidParameter,
     MessageIllegal,
     NoPermission,
-    ResponseCode,
     ServerFailed,
     SubscriptionGroupNotFound,
-    SystemBusy,
     TopicNotFound,
 )
 from firearrow.model.message import (
     DELAY,
     FLAG_TRANSACTION,
+    PARTS,
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
     REAL_TOPIC,
@@ -134,6 +140,20 @@ class SendProcessor:
         except BrokerError as error:
             return self.refused(command, error)
 
+    def handle_stage(
+        self, command: Command, connection: Connection
+    ) -> Command | Awaitable[Command | None] | None:
+        """Store a batch as one half message, which becomes many when it is committed."""
+        try:
+            sent, _ = self.accept(command, connection)
+            sent.properties |= staged_properties(sent, self._added)
+            message = self._single(sent)
+            reply = self._store(sent, [message], None)
+        except BrokerError as error:
+            return self.refused(command, error)
+        self._state.transactions.prepared(message, sent.properties)
+        return reply
+
     def refused(self, command: Command, error: BrokerError) -> Command:
         self._state.statistics.put_failures += 1
         reply = reply_to(command, error.code, remark=str(error))
@@ -161,8 +181,8 @@ class SendProcessor:
     def accept(self, command: Command, connection: Connection) -> tuple[Sent, TopicConfig]:
         """Check where a message goes, before anybody looks at what it is."""
         asked = parse_send(command)
-        if self._state.store.waits_for_disk and (reason := self._state.disk_waits.refusal()):
-            raise SystemBusy(reason)
+        refuse_on_slave(self._state)
+        self._state.disk_waits.refuse_if_needed()
         known = self._state.topics.get(asked.topic)
         topic = self._topic_for(asked, connection, known)
         queue_id = asked.queue_id
@@ -332,7 +352,7 @@ class SendProcessor:
 
     def _waits(self, sent: Sent) -> bool:
         """Whether a producer hears of its message only when it is on disk."""
-        return self._state.store.waits_for_disk and sent.properties.get(WAIT, "").lower() != "false"
+        return self._state.disk_waits.waits and sent.properties.get(WAIT, "").lower() != "false"
 
     def _when_on_disk(self, sent: Sent, reply: Command, end: int) -> Command | None:
         connection = sent.connection
@@ -340,9 +360,8 @@ class SendProcessor:
             return reply
         connection.begin()
 
-        def tell(on_disk: bool) -> None:  # noqa: FBT001
-            if not on_disk:
-                reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        def tell(code: int) -> None:
+            reply.code = code
             connection.send_soon(reply)
             connection.finish()
 
@@ -352,7 +371,8 @@ class SendProcessor:
     async def _after_registration(self, reply: Command, end: int) -> Command:
         """Name servers hear of a topic before its first producer does, who asks them next."""
         await self._state.registration.registered()
-        await self._state.store.wait_flushed(end)
+        if end:
+            reply.code = await self._state.disk_waits.stored(end)
         return reply
 
     def _stored(self, sent: Sent, offsets: list[int], queue_offset: int) -> Command:
@@ -387,6 +407,21 @@ class SendProcessor:
         statistics.put_bytes += size
         statistics.add("TOPIC_PUT_NUMS", topic, len(messages))
         statistics.add("TOPIC_PUT_SIZE", topic, size)
+
+
+def staged_properties(sent: Sent, added: Mapping[str, str]) -> dict[str, str]:
+    """What makes a half message of a batch; MessageIllegal if it could not be delivered later."""
+    if is_retry_topic(sent.asked.topic):
+        raise MessageIllegal("a batch cannot go to a retry topic")
+    if DELAY in sent.properties or is_timed(sent.properties):
+        raise MessageIllegal("a batch cannot be delayed")
+    parts = count_parts(sent.command.body, len(properties_bytes(added)))
+    if not parts:
+        raise MessageIllegal(
+            "this is no batch, or one of its messages has no body, or properties that are too "
+            "long or have a zero byte or no separator at their end"
+        )
+    return {TRAN_MSG: "true", PARTS: str(parts)}
 
 
 def parse_send(command: Command) -> headers.SendMessageRequest:

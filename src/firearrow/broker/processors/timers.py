@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 from firearrow.broker.config import BrokerRole
 from firearrow.broker.express import born_host_of
 from firearrow.broker.processors.common import json_reply
+from firearrow.broker.slave_sync import WITH_NOTE
 from firearrow.broker.timer_admission import put_recall
 from firearrow.broker.timer_listing import TimerListing
 from firearrow.model.errors import BrokerError, InvalidParameter, ResponseCode, ServerFailed
 from firearrow.model.timer import RecallHandle
 from firearrow.model.topic import Perm, is_retry_topic
+from firearrow.store.timer_checkpoint import NOTE_BYTES
 from firearrow.wire import headers
 from firearrow.wire.codes import Flag
 from firearrow.wire.command import Command, reply_to
@@ -45,11 +47,11 @@ class TimerProcessor:
             return self._answer(command, ResponseCode.SYSTEM_ERROR, str(error))
         reply = self._answer(command, ResponseCode.SUCCESS, None)
         reply.ext["msgId"] = handle.unique_key
-        if not state.store.waits_for_disk or command.flag & Flag.ONEWAY:
+        if not state.disk_waits.waits or command.flag & Flag.ONEWAY:
             return reply
         connection.begin()
 
-        def tell(_: bool) -> None:  # noqa: FBT001
+        def tell(_: int) -> None:
             connection.send_soon(reply)  # late or not: it counts already, as a sent message does
             connection.finish()
 
@@ -112,7 +114,10 @@ class TimerProcessor:
     def handle_checkpoint(self, command: Command, _: Connection) -> Command:
         """How far the timer is: 56 bytes."""
         self._need_timer()
-        return reply_to(command, body=self._state.timers.files.checkpoint.fields)
+        checkpoint = self._state.timers.files.checkpoint
+        if command.ext.get(WITH_NOTE) == "true":
+            return reply_to(command, body=checkpoint.encode()[:NOTE_BYTES])
+        return reply_to(command, body=checkpoint.fields)
 
     async def handle_list(self, command: Command, _: Connection) -> Command:
         """Ours: what waits of a topic, page by page."""

@@ -6,17 +6,20 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from firearrow.broker.config import BrokerRole
-from firearrow.broker.half_messages import Half, Outcome, is_too_late
+from firearrow.broker.half_messages import Outcome, is_too_late
 from firearrow.broker.processors.common import json_reply
-from firearrow.broker.processors.send import park_if_delayed
-from firearrow.broker.transactions import copied, half_of_record, identity_of_record
+from firearrow.broker.processors.ending import (
+    check_claim,
+    commit,
+    half_record_at,
+    open_half,
+    roll_back,
+)
+from firearrow.broker.transactions import identity_of_record
 from firearrow.hot import decode_properties, offset_message_id, parse_offset_message_id
 from firearrow.model.errors import InvalidParameter, ResponseCode, ServerFailed
 from firearrow.model.message import (
     PRODUCER_GROUP,
-    REAL_QUEUE_ID,
-    REAL_TOPIC,
-    TRANSACTION_COMMIT,
     UNIQ_KEY,
 )
 from firearrow.model.topic import CHECK_MAX_TIME_TOPIC, HALF_TOPIC
@@ -29,7 +32,6 @@ from firearrow.wire.headers import TRANSACTION_UNKNOWN as UNKNOWN
 
 if TYPE_CHECKING:
     from firearrow.broker.state import BrokerState
-    from firearrow.hot import Record
     from firearrow.net.connection import Connection
 
 log = logging.getLogger(__name__)
@@ -58,11 +60,7 @@ class TransactionProcessor:
                 f"commitOrRollback {asked.commit_or_rollback}: {COMMIT} commits, {ROLLBACK} rolls "
                 f"back, {UNKNOWN} leaves it open"
             )
-        record = state.store.lookup.record_at(asked.commit_log_offset)
-        if record is None or record.topic != HALF_TOPIC:
-            raise ServerFailed(
-                f"there is no half message at offset {asked.commit_log_offset} of the log"
-            )
+        record = half_record_at(state, asked.commit_log_offset)
         properties = decode_properties(record.properties)
         age_ms = state.clock.now_ms() - record.born_timestamp
         if not asked.from_transaction_check and is_too_late(
@@ -70,61 +68,15 @@ class TransactionProcessor:
         ):
             remark = f"half message {asked.msg_id} is past its time; answer when you are asked"
             return reply_to(command, ResponseCode.ILLEGAL_OPERATION, remark=remark)
-        check_claim(asked, record, properties)
+        place = asked.tran_state_table_offset
+        check_claim(asked.producer_group, place, record, properties)
         outcome = Outcome.COMMITTED if asked.commit_or_rollback == COMMIT else Outcome.ROLLED_BACK
-        half = self._open_half(record, outcome)
+        half = open_half(state, record, outcome)
         if half is not None and outcome is Outcome.COMMITTED:
-            self._commit(record, properties, half, asked)
+            commit(state, record, properties, half, place)
         elif half is not None:
-            state.transactions.settle(half, outcome, asked.tran_state_table_offset)
-            state.statistics.add("TRANSACTION_ROLLBACKS", half.topic)
+            roll_back(state, half, place)
         return self._answer(command, connection, outcome)
-
-    def _open_half(self, record: Record, outcome: Outcome) -> Half | None:
-        """The transaction that a copy belongs to; None if it ended like this already."""
-        halves = self._state.transactions.halves
-        identity = identity_of_record(record)
-        half = halves.find(identity)
-        if half is not None:
-            return half
-        before = halves.outcome(identity)
-        if before is outcome:
-            return None
-        if before is Outcome.PARKED:
-            return half_of_record(record)  # late, but better than never
-        hint = f"it was {before}" if before else "it ended long ago"
-        raise ServerFailed(f"half message at offset {record.physical_offset} is not open: {hint}")
-
-    def _commit(
-        self,
-        record: Record,
-        properties: dict[str, str],
-        half: Half,
-        asked: headers.EndTransactionRequest,
-    ) -> None:
-        """Put the message where it was meant to go, and settle the half one."""
-        state = self._state
-        topic, queue_id = properties.get(REAL_TOPIC, ""), properties.get(REAL_QUEUE_ID, "")
-        if not topic or not queue_id.isdecimal():
-            raise ServerFailed(
-                f"half message at offset {record.physical_offset} has no destination"
-            )
-        place = park_if_delayed(state, topic, int(queue_id), properties)
-        message = copied(
-            record,
-            *place,
-            properties,
-            transaction=TRANSACTION_COMMIT,
-            prepared_offset=record.physical_offset,
-        )
-        state.store.put(message)
-        state.transactions.settle(half, Outcome.COMMITTED, asked.tran_state_table_offset)
-        statistics = state.statistics
-        statistics.puts.count += 1
-        statistics.put_bytes += message.size
-        statistics.add("TOPIC_PUT_NUMS", topic)
-        statistics.add("TOPIC_PUT_SIZE", topic, message.size)
-        statistics.add("TRANSACTION_COMMITS", topic)
 
     def _answer(self, command: Command, connection: Connection, outcome: Outcome) -> Command | None:
         """Who waits for the answer waits until the end is written down, whoever said it first."""
@@ -134,14 +86,13 @@ class TransactionProcessor:
         if outcome is Outcome.ROLLED_BACK:
             state.transactions.write_ops()
         reply = reply_to(command)
-        if not state.store.waits_for_disk:
+        if not state.disk_waits.waits:
             return reply
         end = state.store.statistics().end_offset
         connection.begin()
 
-        def tell(on_disk: bool) -> None:  # noqa: FBT001
-            if not on_disk:
-                reply.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        def tell(code: int) -> None:
+            reply.code = code
             connection.send_soon(reply)
             connection.finish()
 
@@ -205,19 +156,3 @@ class TransactionProcessor:
         state.transactions.resume(record)
         log.info("half message at %d is asked about again", offset)
         return reply_to(command)
-
-
-def check_claim(
-    asked: headers.EndTransactionRequest, record: Record, properties: dict[str, str]
-) -> None:
-    """Raise if the request does not fit the half message that it names."""
-    if properties.get(PRODUCER_GROUP) != asked.producer_group:
-        raise ServerFailed(
-            f"half message at offset {record.physical_offset} is not of producer group "
-            f"{asked.producer_group}"
-        )
-    if record.queue_offset != asked.tran_state_table_offset:
-        raise ServerFailed(
-            f"half message at offset {record.physical_offset} is at {record.queue_offset} of its "
-            f"queue, not at {asked.tran_state_table_offset}"
-        )
