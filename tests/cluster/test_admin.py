@@ -412,3 +412,80 @@ async def test_a_namespace_is_added_on_the_wire_and_hidden_from_the_application(
         found = await admin.message_by_id(receipt.msg_id, "orders")
         assert (found.topic, found.body) == ("orders", b"one")
         assert (await admin.topic_stats("orders")).queues[0].queue == queue
+
+
+async def test_all_topics_groups_and_lags_come_with_one_request_to_each_broker(
+    tmp_path: Path,
+) -> None:
+    asked: list[int] = []
+
+    class Watching:
+        def before_request(self, address: str, command: Any) -> None:
+            del address
+            asked.append(command.code)
+
+        def after_response(self, address: str, command: Any, response: Any) -> None: ...
+
+    options = ClientOptions(hooks=(Watching(),))
+    async with (
+        administered(tmp_path / "a", options) as (served, admin),
+        another_broker(served, tmp_path / "b", "broker-b"),
+    ):
+        for number in range(5):
+            await admin.create_topic(f"topic-{number}", queues=2)
+        await admin.create_topic("lonely", broker="broker-b")
+        await admin.create_group("readers", retry_max_times=3)
+        await admin.reset_offset("readers", "topic-1", "latest")
+        asked.clear()
+        topics, groups = await admin.topic_configs(), await admin.group_configs()
+        lags = await admin.group_lags()
+    assert set(topics["topic-1"]) == {"broker-a", "broker-b"}
+    assert set(topics["lonely"]) == {"broker-b"}
+    assert topics["topic-1"]["broker-b"].read_queue_nums == 2
+    assert {one.retry_max_times for one in groups["readers"].values()} == {3}
+    assert (lags["readers"].total, len(lags["readers"].queues)) == (0, 4)
+    of_brokers = [code for code in asked if code != RequestCode.GET_BROKER_CLUSTER_INFO]
+    assert len(of_brokers) == 6  # three questions to two brokers
+
+
+async def test_listings_show_what_belongs_to_the_namespace(tmp_path: Path) -> None:
+    async with administered(tmp_path) as (served, admin):
+        await admin.create_topic("outside")
+        inside = ClientOptions(namespace="team")
+        async with Admin(nameservers=served.nameserver.address, client=inside) as own:
+            await own.create_topic("orders")
+            await own.create_group("readers")
+            assert set(await own.topic_configs()) == {"orders", "%RETRY%readers"}
+            assert set(await own.group_configs()) == {"readers"}
+        assert "team%orders" in await admin.topic_configs()
+
+
+async def test_every_producer_is_listed_once(tmp_path: Path) -> None:
+    async with (
+        administered(tmp_path) as (served, admin),
+        Producer("sender", nameservers=served.nameserver.address) as producer,
+    ):
+        await admin.create_topic("orders")
+        await producer.send(Message("orders", b"x"))
+        await until(lambda: "sender" in served.broker.state.clients.producers)
+        (one,) = (await admin.producers())["sender"]
+        assert one.client_id == producer.client_id
+
+
+async def test_messages_between_two_offsets_are_given_and_any_request_can_be_made(
+    tmp_path: Path,
+) -> None:
+    async with administered(tmp_path) as (served, admin):
+        await admin.create_topic("orders", queues=1)
+        async with Producer("p", nameservers=served.nameserver.address) as producer:
+            for number in range(40):
+                await producer.send(Message("orders", f"{number}"))
+        (queue,) = await admin.queues("orders")
+        texts = [one.text async for one in admin.messages_between(queue, 3, 37)]
+        assert texts == [str(number) for number in range(3, 37)]
+        assert [one.text async for one in admin.messages_between(queue, 38)] == ["38", "39"]
+        assert [one async for one in admin.messages_between(queue, 40)] == []
+        answer = await admin.request(served.broker.address, RequestCode.GET_BROKER_CONFIG)
+        assert b"brokerName=broker-a" in answer.body
+        with pytest.raises(ServerFailed):
+            await admin.request(served.broker.address, RequestCode.DELETE_TOPIC_IN_BROKER)

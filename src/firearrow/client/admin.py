@@ -29,7 +29,7 @@ from firearrow.model.group import SubscriptionGroupConfig
 from firearrow.model.topic import TRACE_TOPIC, MessageQueue, TopicConfig
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from firearrow.client.admin_results import (
         BrokerInfo,
@@ -46,8 +46,12 @@ if TYPE_CHECKING:
         ConsumerConnection,
         ConsumerRunningInfo,
         ProducerConnection,
+        ProducerInfo,
         TopicRouteData,
     )
+    from firearrow.wire.codes import RequestCode
+    from firearrow.wire.command import Command
+    from firearrow.wire.header import Header
 
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 
@@ -112,7 +116,11 @@ class Admin:
         return self._cluster.on_wire(queue)
 
     def _own(self, names: list[str]) -> list[str]:
-        return [self._session.unwrap(name) for name in names if self._cluster.is_ours(name)]
+        return [name for _, name in self._names(names)]
+
+    def _names(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """Names on the wire that belong to the namespace, each with the application's."""
+        return [(one, self._session.unwrap(one)) for one in names if self._cluster.is_ours(one)]
 
     # --- cluster ----------------------------------------------------------------------------
 
@@ -180,6 +188,16 @@ class Admin:
         """Have producers use a broker again; topics changed by name server."""
         self._session.check_running()
         return await self._cluster.add_write_permission(broker)
+
+    async def request(
+        self, address: str, code: RequestCode, header: Header | None = None, body: bytes = b""
+    ) -> Command:
+        """Any request at all, to any server; its answer, or the error that it stands for.
+
+        For what has no method of its own. Names are not translated: they are the wire's.
+        """
+        self._session.check_running()
+        return await self._session.call(address, code, header, body)
 
     # --- topics -----------------------------------------------------------------------------
 
@@ -258,6 +276,12 @@ class Admin:
             )
             for broker, config in (await self._topics.configs(self._wire(name))).items()
         }
+
+    async def topic_configs(self) -> dict[str, dict[str, TopicConfig]]:
+        """Settings of every topic, by topic and broker name; one request to each broker."""
+        self._session.check_running()
+        found = await self._topics.all_configs()
+        return {name: found[wire] for wire, name in self._names(found)}
 
     async def delete_topic(self, name: str, *, cluster: str | None = None) -> None:
         """Delete a topic with its messages and offsets, in one cluster or everywhere."""
@@ -352,6 +376,12 @@ class Admin:
             for broker, config in (await self._groups.configs(self._wire(name))).items()
         }
 
+    async def group_configs(self) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        """Settings of every group, by group and broker name; one request to each broker."""
+        self._session.check_running()
+        found = await self._groups.all_configs()
+        return {name: found[wire] for wire, name in self._names(found)}
+
     async def delete_group(
         self,
         name: str,
@@ -379,6 +409,12 @@ class Admin:
         on_wire = None if topic is None else self._wire(topic)
         return await self._groups.producers(self._wire(group), on_wire)
 
+    async def producers(self) -> dict[str, tuple[ProducerInfo, ...]]:
+        """Every producer that is connected, by its group."""
+        self._session.check_running()
+        found = await self._groups.all_producers()
+        return {name: found[wire] for wire, name in self._names(found)}
+
     async def running_info(
         self, group: str, client_id: str, *, stacks: bool = False
     ) -> ConsumerRunningInfo:
@@ -391,6 +427,12 @@ class Admin:
         """How far a group is in each queue, and how many messages wait for it."""
         on_wire = None if topic is None else self._wire(topic)
         return await self._offsets.lag(self._wire(group), on_wire)
+
+    async def group_lags(self) -> dict[str, GroupLag]:
+        """How far every group is that has committed something; one request to each broker."""
+        self._session.check_running()
+        found = await self._offsets.all_lags()
+        return {name: found[wire] for wire, name in self._names(found)}
 
     async def committed_offsets(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
         """What a group has committed, by queue; None where it has committed nothing."""
@@ -460,6 +502,13 @@ class Admin:
     async def message_at(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
         """The message at a place of a queue; QueryNotFound if there is none."""
         return await self._messages.at(await self._queue(queue), offset)
+
+    async def messages_between(
+        self, queue: MessageQueue, begin: int, end: int | None = None
+    ) -> AsyncIterator[ReceivedMessage]:
+        """What a queue has from an offset up to another (exclusive), or to its end of now."""
+        async for message in self._messages.between(await self._queue(queue), begin, end):
+            yield message
 
     async def message_trace(
         self,

@@ -27,6 +27,7 @@ from firearrow.wire.bodies import (
     ConsumerConnection,
     ConsumerRunningInfo,
     ProducerConnection,
+    ProducerTableInfo,
     SubscriptionGroupWrapper,
 )
 from firearrow.wire.codes import RequestCode
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from firearrow.client.admin_cluster import Cluster
     from firearrow.model.topic import BrokerData
-    from firearrow.wire.bodies import Connection
+    from firearrow.wire.bodies import Connection, ProducerInfo
 
 RELAY_TIMEOUTS = 3  # a broker waits ten seconds for a client: three times our own patience
 
@@ -130,6 +131,16 @@ class Groups:
             )
             for broker, group in groups
         )
+
+    async def all_configs(self) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        """Settings of every group, by group and broker name: one question to each broker."""
+        brokers = await self._cluster.all_brokers()
+        tables = await together(map(self._table, brokers))
+        found: dict[str, dict[str, SubscriptionGroupConfig]] = {}
+        for one, table in zip(brokers, tables, strict=True):
+            for name, config in table.items():
+                found.setdefault(name, {})[one.broker_name] = config
+        return found
 
     async def configs(self, group: str) -> dict[str, SubscriptionGroupConfig]:
         """Settings by broker name."""
@@ -260,6 +271,22 @@ class Groups:
         return ProducerConnection(
             connection_set=_each_once(one for said in found for one in said.connection_set)
         )
+
+    async def all_producers(self) -> dict[str, tuple[ProducerInfo, ...]]:
+        """Every producer that is connected, by group; each once."""
+        tables = await together(
+            self._cluster.ask(master_of(one), RequestCode.GET_ALL_PRODUCER_INFO, ProducerTableInfo)
+            for one in await self._cluster.all_brokers()
+        )
+        found: dict[str, dict[str, ProducerInfo]] = {}
+        for table in tables:
+            for group, members in table.data.items():
+                for member in members:
+                    found.setdefault(group, {}).setdefault(member.client_id, member)
+        return {
+            group: tuple(members[client] for client in sorted(members))
+            for group, members in sorted(found.items())
+        }
 
     async def _producers_at(
         self, broker: BrokerData, header: GetProducerConnectionListRequest

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from firearrow.client.admin_cluster import any_of, together
@@ -12,7 +13,7 @@ from firearrow.client.errors import InvalidRequest
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.client.pulling import messages_from
 from firearrow.client.routes import subscribe_queues
-from firearrow.client.trace_format import decode_trace
+from firearrow.client.trace_format import Pub, SubBefore, decode_trace
 from firearrow.hot import decode_record, parse_offset_message_id
 from firearrow.model import message as names
 from firearrow.model.errors import NoPermission, QueryNotFound, ResponseCode, ServerFailed
@@ -28,9 +29,10 @@ from firearrow.wire.headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from firearrow.client.admin_cluster import Cluster
+    from firearrow.client.trace_format import TraceRecord
     from firearrow.model.topic import BrokerData, MessageQueue
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"  # a group that every broker has
@@ -86,6 +88,17 @@ def resend_copy(message: ReceivedMessage, topic: str | None) -> Message:
     if topic is not None:
         copy.properties.pop(names.RETRY_TOPIC, None)
     return copy
+
+
+def _from(message: ReceivedMessage, records: Iterable[TraceRecord]) -> list[TraceRecord]:
+    """Trace records with the host that sent them: clients of 5.x leave it to the message."""
+    host = message.born_host.rpartition(":")[0]
+    return [
+        replace(one, client_host=host)
+        if isinstance(one, Pub | SubBefore) and one.client_host is None
+        else one
+        for one in records
+    ]
 
 
 class Messages:
@@ -196,7 +209,7 @@ class Messages:
         records = [
             record
             for message in found
-            for record in decode_trace(message.body.decode("utf-8", "replace"))
+            for record in _from(message, decode_trace(message.body.decode("utf-8", "replace")))
         ]
         trace = assemble_trace(msg_id, records)
         if trace == MessageTrace(msg_id=msg_id):
@@ -263,6 +276,23 @@ class Messages:
                         given += 1
                         yield message
                 offset = following if following is not None and following > offset else None
+
+    async def between(
+        self, queue: MessageQueue, begin: int, end: int | None
+    ) -> AsyncIterator[ReceivedMessage]:
+        """What a queue has from one offset up to another, or to where it ends now."""
+        least, most = (
+            await self._cluster.calls.min_offset(queue),
+            await self._cluster.calls.max_offset(queue),
+        )
+        stop = most if end is None else min(end, most)
+        offset: int | None = max(begin, least)
+        while offset is not None and offset < stop:
+            messages, following, _ = await self._pull(queue, offset, min(PAGE, stop - offset))
+            for message in messages:
+                if message.queue_offset < stop:
+                    yield message
+            offset = following if following is not None and following > offset else None
 
     # --- dead letters -----------------------------------------------------------------------
 

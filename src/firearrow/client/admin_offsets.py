@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from firearrow.client.admin_cluster import together
+from firearrow.client.admin_cluster import master_of, together
 from firearrow.client.admin_results import GroupLag, OffsetReset, QueueLag, plan_queue
 from firearrow.client.errors import InvalidRequest, ResetImpossible
 from firearrow.model.errors import (
@@ -21,9 +21,10 @@ from firearrow.model.errors import (
     ServerFailed,
 )
 from firearrow.model.topic import MessageQueue
-from firearrow.wire.bodies import ConsumeStats
+from firearrow.wire.bodies import ConsumeStats, ConsumeStatsList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.headers import (
+    GetBrokerConsumeStatsRequest,
     GetConsumeStatsRequest,
     QueryConsumerOffsetReply,
     QueryConsumerOffsetRequest,
@@ -31,7 +32,7 @@ from firearrow.wire.headers import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from firearrow.client.admin_cluster import Cluster
     from firearrow.client.admin_groups import Groups
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 ResetTarget: TypeAlias = int | Literal["earliest", "latest"] | Mapping[MessageQueue, int]
 
 SERVER_SIDE_RESET: Final = "useServerSideResetOffset"  # a broker's setting, since 5.1
+LIST_TIMEOUTS: Final = 6  # of all groups at once: six times the usual patience
 EARLIEST_MS: Final = 0
 LATEST_MS: Final = -1  # what the request has for "to the end"
 
@@ -57,7 +59,11 @@ class Offsets:
         stats = await self._stats(group, topic)
         if not any(one.offset_table for one in stats):
             await self._groups.configs(group)  # nothing consumed yet, or no such group: say which
+        return self._summed(group, stats)
+
+    def _summed(self, group: str, stats: Iterable[ConsumeStats]) -> GroupLag:
         shown = self._cluster.shown
+        stats = list(stats)
         queues = [
             QueueLag(
                 queue=shown(queue),
@@ -74,6 +80,26 @@ class Offsets:
             queues=tuple(sorted(queues, key=lambda one: one.queue)),
             consume_tps=sum(one.consume_tps for one in stats),
         )
+
+    async def all_lags(self) -> dict[str, GroupLag]:
+        """How far every group is: one question to each broker, not one for each group."""
+        header = GetBrokerConsumeStatsRequest(is_order=False)
+        answers = await together(
+            self._cluster.ask(
+                master_of(one),
+                RequestCode.GET_BROKER_CONSUME_STATS,
+                ConsumeStatsList,
+                header,
+                timeout_ms=LIST_TIMEOUTS * self._cluster.session.options.call_timeout_ms,
+            )
+            for one in await self._cluster.all_brokers()
+        )
+        found: dict[str, list[ConsumeStats]] = {}
+        for answer in answers:
+            for groups in answer.consume_stats_list:
+                for group, stats in groups.items():
+                    found.setdefault(group, []).extend(stats)
+        return {group: self._summed(group, stats) for group, stats in sorted(found.items())}
 
     async def _stats(self, group: str, topic: str | None) -> list[ConsumeStats]:
         header = GetConsumeStatsRequest(consumer_group=group, topic=topic)

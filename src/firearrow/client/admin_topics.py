@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from firearrow.wire.bodies import TopicRouteData
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"  # of the name servers' key-value settings
+LIST_TIMEOUTS: Final = 6  # fifty thousand topics in one answer: six times the usual patience
 ROUTE_PAUSE_MS: Final = 20  # between two looks whether a change has arrived
 
 
@@ -249,6 +250,24 @@ class Topics:
             if not (is_system_topic(name) or is_retry_topic(name) or is_dlq_topic(name))
             and name not in own
         )
+
+    async def all_configs(self) -> dict[str, dict[str, TopicConfig]]:
+        """Settings of every topic, by topic and broker name: one question to each broker."""
+        brokers = await self._cluster.all_brokers()
+        tables = await together(
+            self._cluster.ask(
+                master_of(one),
+                RequestCode.GET_ALL_TOPIC_CONFIG,
+                TopicConfigSerializeWrapper,
+                timeout_ms=LIST_TIMEOUTS * self._cluster.session.options.call_timeout_ms,
+            )
+            for one in brokers
+        )
+        found: dict[str, dict[str, TopicConfig]] = {}
+        for one, table in zip(brokers, tables, strict=True):
+            for name, config in (table.topic_config_table or {}).items():
+                found.setdefault(name, {})[one.broker_name] = config
+        return found
 
     async def configs(self, topic: str) -> dict[str, TopicConfig]:
         """Settings by broker name: nothing keeps brokers from having different ones."""

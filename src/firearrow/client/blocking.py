@@ -295,11 +295,17 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
 
         return decorate
 
+    def add_subscription(
+        self, topic: str, expression: str = "*", *, sql: str | None = None
+    ) -> None:
+        """Subscribe without a handler: the messages are for `for message in consumer`."""
+        self._subscribe(topic, expression, None, sql, None)
+
     def _subscribe(
         self,
         topic: str,
         expression: str,
-        handler: Callable[..., Any],
+        handler: Callable[..., Any] | None,
         sql: str | None,
         batch: int | None,
     ) -> None:
@@ -313,6 +319,22 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
         """Stop consuming a topic."""
         here = self._here()
         portal.run_soon(lambda: here.unsubscribe(topic))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Messages of subscriptions without a handler, one by one, until the consumer is closed.
+
+        A message is consumed when the next one is asked for; one that the loop leaves with, by
+        `break` or by an exception, comes again.
+        """
+        source = self._here().__aiter__()
+
+        async def leave() -> None:
+            await source.aclose()
+
+        try:
+            yield from self._each(source)
+        finally:
+            portal.call(leave)
 
     def run(self) -> None:
         """Consume until `close`, Ctrl-C or SIGTERM; starts the consumer if it is not."""
@@ -409,6 +431,10 @@ class PullConsumer(BlockingClient[aio_pull.PullConsumer]):
                     raise  # in a child after a fork
                 return
             yield from messages
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """How this consumer is doing, as `mqadmin consumerStatus` shows it."""
+        return self._here().running_info()
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Hand out nothing of these queues until `resume`."""

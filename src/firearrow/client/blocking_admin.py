@@ -34,8 +34,12 @@ if TYPE_CHECKING:
         ConsumerConnection,
         ConsumerRunningInfo,
         ProducerConnection,
+        ProducerInfo,
         TopicRouteData,
     )
+    from firearrow.wire.codes import RequestCode
+    from firearrow.wire.command import Command
+    from firearrow.wire.header import Header
 
 
 class Admin(BlockingClient[aio_admin.Admin]):
@@ -109,6 +113,12 @@ class Admin(BlockingClient[aio_admin.Admin]):
         """Have producers use a broker again; topics changed by name server."""
         return portal.call(self._here().add_write_permission, broker)
 
+    def request(
+        self, address: str, code: RequestCode, header: Header | None = None, body: bytes = b""
+    ) -> Command:
+        """Any request at all, to any server; its answer, or the error that it stands for."""
+        return portal.call(self._here().request, address, code, header, body)
+
     def topics(self, *, include_system: bool = False) -> list[str]:
         """Names of topics; RocketMQ's own, retry and dead-letter topics only if asked for."""
         return portal.call(self._here().topics, include_system=include_system)
@@ -166,6 +176,10 @@ class Admin(BlockingClient[aio_admin.Admin]):
     def topic_config(self, name: str) -> dict[str, TopicConfig]:
         """Settings of a topic by broker name."""
         return portal.call(self._here().topic_config, name)
+
+    def topic_configs(self) -> dict[str, dict[str, TopicConfig]]:
+        """Settings of every topic, by topic and broker name; one request to each broker."""
+        return portal.call(self._here().topic_configs)
 
     def delete_topic(self, name: str, *, cluster: str | None = None) -> None:
         """Delete a topic with its messages and offsets, in one cluster or everywhere."""
@@ -245,6 +259,10 @@ class Admin(BlockingClient[aio_admin.Admin]):
         """Settings of a group by broker name."""
         return portal.call(self._here().group_config, name)
 
+    def group_configs(self) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        """Settings of every group, by group and broker name; one request to each broker."""
+        return portal.call(self._here().group_configs)
+
     def delete_group(
         self,
         name: str,
@@ -270,6 +288,10 @@ class Admin(BlockingClient[aio_admin.Admin]):
         """Producers of a group that are connected to brokers of a topic, or to any."""
         return portal.call(self._here().producer_connections, group, topic)
 
+    def producers(self) -> dict[str, tuple[ProducerInfo, ...]]:
+        """Every producer that is connected, by its group."""
+        return portal.call(self._here().producers)
+
     def running_info(
         self, group: str, client_id: str, *, stacks: bool = False
     ) -> ConsumerRunningInfo:
@@ -279,6 +301,10 @@ class Admin(BlockingClient[aio_admin.Admin]):
     def group_lag(self, group: str, topic: str | None = None) -> GroupLag:
         """How far a group is in each queue, and how many messages wait for it."""
         return portal.call(self._here().group_lag, group, topic)
+
+    def group_lags(self) -> dict[str, GroupLag]:
+        """How far every group is that has committed something; one request to each broker."""
+        return portal.call(self._here().group_lags)
 
     def committed_offsets(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
         """What a group has committed, by queue; None where it has committed nothing."""
@@ -313,6 +339,12 @@ class Admin(BlockingClient[aio_admin.Admin]):
     def message_at(self, queue: MessageQueue, offset: int) -> ReceivedMessage:
         """The message at a place of a queue; QueryNotFound if there is none."""
         return portal.call(self._here().message_at, queue, offset)
+
+    def messages_between(
+        self, queue: MessageQueue, begin: int, end: int | None = None
+    ) -> Iterator[ReceivedMessage]:
+        """What a queue has from an offset up to another (exclusive), or to its end of now."""
+        yield from self._each(self._here().messages_between(queue, begin, end))
 
     def message_trace(
         self,

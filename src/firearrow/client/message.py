@@ -207,6 +207,11 @@ class ReceivedMessage(Message):
         return len(self._record.body)
 
     @property
+    def record_bytes(self) -> int:
+        """How long its record in the log is, with topic, properties and body."""
+        return self._record.size
+
+    @property
     def msg_id(self) -> str:
         """The producer's id for it; for messages of old producers the broker's."""
         return self.properties.get(names.UNIQ_KEY) or self.offset_msg_id

@@ -10,8 +10,9 @@ the loop leave in one write. Nothing is encoded again for a retry.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, TypeVar
 
 from firearrow.base.errors import FirearrowError
 from firearrow.base.runtime import time_limit
@@ -22,6 +23,8 @@ from firearrow.client.options import ClientOptions, parse_nameservers
 from firearrow.client.requests import PendingReplies, add_reply_properties, reply_message
 from firearrow.client.selection import BrokerFaults, QueueTurns, by_key
 from firearrow.client.sending import (
+    BatchPartlySent,
+    Delivery,
     Envelope,
     SendReceipt,
     SendStatus,
@@ -47,7 +50,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.headers import RecallMessageReply, RecallMessageRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 
     from firearrow.client.message import Message, ReceivedMessage
     from firearrow.client.routes import TopicRoute
@@ -65,18 +68,6 @@ T = TypeVar("T")
 RETRY_CODES: Final = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
 PACK_IN_THREAD_BYTES: Final = 256 * 1024  # from here on packing would hold up the loop
 RESERVED_GROUP: Final = "DEFAULT_PRODUCER"
-
-
-class Delivery(NamedTuple):
-    """A message, or a batch, on its way: what, where, and how long it may take."""
-
-    packed: Envelope
-    messages: list[Message]
-    route: TopicRoute
-    queue: MessageQueue | None  # this one and no other
-    deadline_ms: int
-    timeout_ms: int
-    failed: tuple[str, FirearrowError] | None = None  # what the first try came to, and where
 
 
 class ProducerOptions(TypedDict, total=False):
@@ -304,7 +295,8 @@ class Producer:
     ) -> list[SendReceipt]:
         """Send messages of one topic in as few requests as possible; a receipt per request.
 
-        A batch that is too large for one request is split, unless `split` is False.
+        A batch that is too large for one request is split, unless `split` is False; when a part
+        fails after others were stored, BatchPartlySent says which.
         """
         self._session.check_running()
         messages = list(messages)
@@ -317,15 +309,24 @@ class Producer:
         timeout_ms = timeout_ms or self.timeout_ms
         deadline_ms = self._clock.elapsed_ms() + timeout_ms
         route = await self._in_time(self._publish_route(topic), deadline_ms)
-        receipts = []
-        limit = self._max_message_bytes
+        receipts: list[SendReceipt] = []
+        limit, sent = self._max_message_bytes, 0
         # All parts are known to fit before the first one leaves.
         for part in list(split_batch(messages, limit)) if split else [messages]:
             deadline_ms = self._clock.elapsed_ms() + timeout_ms
             packed = batch_envelope(part, topic)
             check_body(len(packed.body), limit)
             delivery = Delivery(packed, part, route, queue, deadline_ms, timeout_ms)
-            receipts.append(await self._deliver(delivery))
+            try:
+                receipts.append(await self._deliver(delivery))
+            except FirearrowError as error:
+                if not receipts:
+                    raise
+                text = f"{sent} of {len(messages)} messages are stored, then: {error}"
+                raise BatchPartlySent(
+                    text, receipts, messages[sent:], retriable=error.retriable
+                ) from error
+            sent += len(part)
         return receipts
 
     async def send_oneway(
@@ -346,7 +347,9 @@ class Producer:
             queue = self._select(route, message, key, selector)
         queue = queue or self._turns.choose(route.publish, now_ms=self._clock.elapsed_ms())
         address = await self._session.find_master(queue.broker_name, packed.topic)
-        await self._session.invoke_oneway(address, self._command(packed, queue, oneway=True))
+        command = self._command(packed, queue, oneway=True)
+        with self._watched([message], queue, address):
+            await self._session.invoke_oneway(address, command)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic can be sent to."""
@@ -517,6 +520,7 @@ class Producer:
             return last_receipt
         if failure is None or (self.worth_retrying(failure) and self._is_late(deadline_ms)):
             reason = f": {failure}" if failure else ""
+            self._session.refresh_soon(packed.topic)  # a silent broker may have been replaced
             raise SendTimeout(
                 f"{packed.topic}: not sent within {timeout_ms} ms{reason}"
             ) from failure
@@ -555,6 +559,16 @@ class Producer:
         if not self._hooks and self._turns.faults is None:
             answer = await session.invoke(address, command, timeout_ms)
             return receipt_of(answer, packed, topic, queue.broker_name)
+        with self._watched(messages, queue, address) as context:
+            answer = await session.invoke(address, command, timeout_ms)
+            context.receipt = receipt_of(answer, packed, topic, queue.broker_name)
+        return context.receipt
+
+    @contextlib.contextmanager
+    def _watched(
+        self, messages: list[Message], queue: MessageQueue, address: str
+    ) -> Iterator[SendContext]:
+        """Tell hooks how a send begins and ends, and remember how long it took."""
         context = SendContext(
             group=self.group,
             messages=messages,
@@ -565,8 +579,7 @@ class Producer:
         call_each((hook.before_send for hook in self._hooks), context)
         started_ms = self._clock.elapsed_ms()
         try:
-            answer = await session.invoke(address, command, timeout_ms)
-            context.receipt = receipt_of(answer, packed, topic, queue.broker_name)
+            yield context
         except BaseException as error:
             context.error = error
             raise
@@ -574,7 +587,6 @@ class Producer:
             context.took_ms = self._clock.elapsed_ms() - started_ms
             self._note_latency(context)
             call_each((hook.after_send for hook in self._hooks), context)
-        return context.receipt
 
     def _note_latency(self, context: SendContext) -> None:
         if self._turns.faults is not None:

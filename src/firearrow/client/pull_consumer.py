@@ -23,21 +23,19 @@ from firearrow.client.consumer_state import ConsumerSettings, ConsumerState, Sub
 from firearrow.client.errors import ClientClosed, ConsumerMisuse, InvalidName
 from firearrow.client.offset_store import BrokerOffsets
 from firearrow.client.options import ClientOptions, parse_nameservers
+from firearrow.client.questions import Questions
 from firearrow.client.rebalance import Rebalance
 from firearrow.client.session import Session
 from firearrow.client.subscriptions import parse_subscription
 from firearrow.model.group import ConsumeFromWhere, ConsumeType, check_group_name
 from firearrow.model.topic import MessageQueue
-from firearrow.wire.bodies import ConsumerData
-from firearrow.wire.codes import RequestCode
+from firearrow.wire.bodies import ConsumerData, ConsumerRunningInfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 
     from firearrow.client.message import ReceivedMessage
     from firearrow.client.window import Window, WindowLimits
-    from firearrow.net.connection import Connection
-    from firearrow.wire.command import Command
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +109,7 @@ class PullConsumer:
         self._buffer = _Buffer()
         strategy = strategy or AllocateAveragely()
         self._rebalance = Rebalance(state, strategy, self._buffer, on_assignment)
+        self._questions = Questions(state, None, self._rebalance.soon)
         self._auto_commit = auto_commit
         self._auto_commit_ms = auto_commit_ms
         self._committed_ms = 0
@@ -181,7 +180,7 @@ class PullConsumer:
     async def start(self) -> None:
         """Begin; `async with` does it."""
         session = self._session
-        session.handle(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
+        self._questions.register()
         session.add_consumer(self.group, self)
         await session.start()
         self._committed_ms = session.clock.elapsed_ms()
@@ -193,9 +192,6 @@ class PullConsumer:
             await self.close()
             raise
         session.spawn(self._rebalance.run(), name="rebalance")
-
-    def _members_changed(self, _: Command, __: Connection) -> None:
-        self._rebalance.soon()
 
     async def close(self) -> None:
         """Stop; with auto_commit what was handed out counts as consumed."""
@@ -250,6 +246,10 @@ class PullConsumer:
         """Go on after `pause`."""
         self._buffer.paused.difference_update(map(self._on_wire, queues))
         self._buffer.wake()
+
+    def running_info(self) -> ConsumerRunningInfo:
+        """How this consumer is doing, as `mqadmin consumerStatus` shows it."""
+        return self._questions.running_info()
 
     # --- where ------------------------------------------------------------------------------
 

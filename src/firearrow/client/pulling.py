@@ -17,6 +17,7 @@ from firearrow.model.errors import FlowControlled, ResponseCode
 from firearrow.model.group import is_tag_type
 from firearrow.model.inner_batch import inner_records, is_inner_batch
 from firearrow.model.topic import MASTER_ID
+from firearrow.net.errors import NetworkError
 from firearrow.wire.headers import PullFlag, PullMessageReply, PullMessageRequest
 
 if TYPE_CHECKING:
@@ -91,8 +92,17 @@ class PullLoop:
                 except FirearrowError as error:
                     log.warning("%r: pull failed: %s", window, error)
                     pause_ms = FAILURE_PAUSE_MS
+                    if isinstance(error, NetworkError):
+                        await self._look_elsewhere()
             if pause_ms and not window.dropped:
                 await self._state.clock.sleep(pause_ms)
+
+    async def _look_elsewhere(self) -> None:
+        """A broker is gone: name servers know by now, and a slave may serve in its place."""
+        try:
+            await self._state.session.refresh_route(self._window.queue.topic)
+        except FirearrowError as error:
+            log.info("%r: no news of the route: %s", self._window, error)
 
     async def _wait_until_ready(self) -> int | None:
         """None when a pull may be made now; else how long to wait before looking again."""

@@ -158,6 +158,7 @@ class PushConsumer:
         self._for_iteration: asyncio.Queue[tuple[ReceivedMessage, asyncio.Future[None]]] = (
             asyncio.Queue(1)
         )
+        self._closing = asyncio.Event()
 
     def _offset_store(self, calls: Calls, folder: str | Path | None) -> OffsetStore:
         session = self._session
@@ -308,6 +309,7 @@ class PushConsumer:
 
     async def close(self) -> None:
         """Stop: handlers that are running end, offsets are saved, queues are given back."""
+        self._closing.set()
         if self._consumption is not None and self._session.running:
             for window in self._state.windows.values():
                 window.when_changed(None)
@@ -362,13 +364,13 @@ class PushConsumer:
         return self._questions.running_info()
 
     async def __aiter__(self) -> AsyncGenerator[ReceivedMessage, None]:
-        """Messages of subscriptions without a handler, one by one.
+        """Messages of subscriptions without a handler, one by one, until the consumer is closed.
 
         A message is consumed when the next one is asked for; one that the loop leaves with, by
         `break` or by an exception, comes again.
         """
-        while True:
-            message, done = await self._for_iteration.get()
+        while (taken := await self._next_taken()) is not None:
+            message, done = taken
             try:
                 yield message
             except BaseException:
@@ -378,11 +380,32 @@ class PushConsumer:
             if not done.done():
                 done.set_result(None)
 
+    async def _next_taken(self) -> tuple[ReceivedMessage, asyncio.Future[None]] | None:
+        """What a loop over messages gets next; None when the consumer is closed."""
+        taking = asyncio.ensure_future(self._for_iteration.get())
+        try:
+            await self._unless_closed(taking)
+            return taking.result() if taking.done() else None
+        finally:
+            taking.cancel()
+
     async def _hand_over(self, message: ReceivedMessage) -> None:
         """The handler of subscriptions that have none: somebody iterates, or will."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         await self._for_iteration.put((message, done))
-        await done
+        await self._unless_closed(done)
+        if not done.done():
+            done.cancel()
+            raise Retry("the consumer was closed before the loop was done with the message")
+        done.result()
+
+    async def _unless_closed(self, waited: asyncio.Future[Any]) -> None:
+        """Wait for something, or until the consumer is closed."""
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait([waited, closing], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            closing.cancel()
 
     # --- for the session (client.session.ConsumerMember) ------------------------------------
 

@@ -62,7 +62,7 @@ class Questions:
     def __init__(
         self,
         state: ConsumerState,
-        consumption: Consumption,
+        consumption: Consumption | None,  # None: the application polls, there is no handler
         rebalance_soon: Callable[[], None],
     ) -> None:
         self._state = state
@@ -73,7 +73,8 @@ class Questions:
         """Before the session starts."""
         handle = self._state.session.handle
         handle(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
-        handle(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset)
+        if self._consumption is not None:  # who polls seeks; a reset would fight with that
+            handle(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._reset)
         handle(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._offsets)
         handle(RequestCode.GET_CONSUMER_RUNNING_INFO, self._running_info)
         handle(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
@@ -161,7 +162,7 @@ class Questions:
             "consumeConcurrentlyMaxSpan": str(state.limits.span_max),
             "maxReconsumeTimes": str(settings.max_reconsume_times),
             "PROP_NAMESERVER_ADDR": ";".join(state.session.names.addresses),
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+            "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY" if settings.lite else "CONSUME_PASSIVELY",
             "PROP_CLIENT_VERSION": "V5_3_3",
             "PROP_CONSUMEORDERLY": "true" if settings.ordered else "false",
             "PROP_THREADPOOL_CORE_SIZE": str(settings.workers_max),
@@ -204,6 +205,9 @@ class Questions:
 
     async def _consume_directly(self, command: Command, _: Connection) -> Command:
         header = ConsumeMessageDirectlyRequest.from_ext(command.ext)
+        if self._consumption is None:
+            remark = "this consumer polls; it has no handler to give a message to"
+            return reply_to(command, ResponseCode.SYSTEM_ERROR, remark=remark)
         try:
             record = decode_record(command.body)
         except RecordError as error:

@@ -148,7 +148,9 @@ class Rebalance:
         now_ms = state.clock.now_ms()
         assigned = set(mine)
         for queue in state.owned(topic):
-            window = state.windows[queue]
+            window = state.windows.get(queue)
+            if window is None:
+                continue  # gone while another one was given up: moved, or the consumer ends
             if queue not in assigned or window.dropped or window.pull_expired(now_ms):
                 changed |= await self.remove(window)
         added = [queue for queue in mine if queue not in state.windows]

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from firearrow.client.errors import InvalidMessage
+from firearrow.client.errors import ClientError, InvalidMessage
 from firearrow.hot import encode_properties
 from firearrow.model import message as names
 from firearrow.model.errors import ResponseCode, error_for
@@ -25,7 +25,9 @@ from firearrow.wire.command import Command
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from firearrow.base.errors import FirearrowError
     from firearrow.client.message import Message
+    from firearrow.client.routes import TopicRoute
 
 DEFAULT_REGION: Final = "DefaultRegion"
 # One message of a batch; the two zero words are a magic code and a CRC that nobody fills:
@@ -85,6 +87,34 @@ class Envelope(NamedTuple):
     reconsume_times: str = "0"
     max_reconsume_times: str | None = None
     batch: bool = False
+
+
+class BatchPartlySent(ClientError):
+    """A batch was too large for one request, and one of its parts failed: the ones before it are
+    stored. The part that failed and those behind it are not known to be.
+    """  # noqa: D205 - one thought
+
+    remedy = "Send `rest` again; `receipts` are those of the parts that were stored."
+
+    def __init__(
+        self, text: str, receipts: list[SendReceipt], rest: list[Message], *, retriable: bool
+    ) -> None:
+        super().__init__(text)
+        self.receipts = receipts
+        self.rest = rest
+        self.retriable = retriable  # as the failure of the part
+
+
+class Delivery(NamedTuple):
+    """A message, or a batch, on its way: what, where, and how long it may take."""
+
+    packed: Envelope
+    messages: list[Message]
+    route: TopicRoute
+    queue: MessageQueue | None  # this one and no other
+    deadline_ms: int
+    timeout_ms: int
+    failed: tuple[str, FirearrowError] | None = None  # what the first try came to, and where
 
 
 def broker_of_recall_handle(handle: str) -> str | None:

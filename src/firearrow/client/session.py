@@ -289,13 +289,17 @@ class Session(Service):
 
     async def refresh_route(self, topic: str) -> TopicRoute | None:
         """Ask a name server; callers that come together share one question."""
+        return await asyncio.shield(self.refresh_soon(topic))
+
+    def refresh_soon(self, topic: str) -> asyncio.Task[TopicRoute | None]:
+        """The same without waiting for the answer; until then the old route is used."""
         self._wanted.add(topic)
         fetch = self._fetching.get(topic)
         if fetch is None:
             fetch = asyncio.create_task(self._refresh(topic), name=f"route-{topic}")
             self._fetching[topic] = fetch
             fetch.add_done_callback(lambda done: self._fetched(topic, done))
-        return await asyncio.shield(fetch)
+        return fetch
 
     def _fetched(self, topic: str, fetch: asyncio.Task[TopicRoute | None]) -> None:
         self._fetching.pop(topic, None)

@@ -97,6 +97,8 @@ class Tracer:
         receipt = context.receipt
         if context.queue.topic.startswith(self._topic) or (receipt and not receipt.trace_on):
             return
+        if receipt is None and context.error is None:
+            return  # one-way: nobody knows how it ended, and Java's client writes no trace of it
         offset_ids = receipt.offset_msg_id.split(",") if receipt else []
         for number, message in enumerate(context.messages):
             self._add(

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Unpack
 from firearrow.base.errors import FirearrowError, RecordError
 from firearrow.client.errors import ConsumerMisuse
 from firearrow.client.message import ReceivedMessage
-from firearrow.client.producer import Delivery, Producer, ProducerOptions
-from firearrow.client.sending import SendReceipt, SendStatus, check_message
+from firearrow.client.producer import Producer, ProducerOptions
+from firearrow.client.sending import Delivery, SendReceipt, SendStatus, check_message
 from firearrow.hot import decode_record, parse_offset_message_id
 from firearrow.model import message as names
 from firearrow.wire.codes import RequestCode

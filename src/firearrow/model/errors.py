@@ -147,6 +147,7 @@ class ServiceNotAvailable(BrokerError):
     code = ResponseCode.SERVICE_NOT_AVAILABLE
     remedy = "Free disk space or wait for the broker; try another broker."
     retriable = True
+    refresh_route = True  # after a fail-over another broker is the master
 
 
 class MessageIllegal(BrokerError):

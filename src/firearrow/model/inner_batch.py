@@ -47,7 +47,7 @@ def split_inner_batch(body: bytes) -> list[tuple[int, str, bytes]] | None:
 def inner_records(record: Record) -> list[Record]:
     """The messages of an inner batch as records of their own; the record itself if it is none.
 
-    They share everything that the batch has once: place, times and hosts.
+    They share everything that the batch has once: place, size, times and hosts.
     """
     if not is_inner_batch(record.sys_flag):
         return [record]
@@ -74,6 +74,7 @@ def inner_records(record: Record) -> list[Record]:
             store_port=record.store_port,
             reconsume_times=record.reconsume_times,
             prepared_offset=record.prepared_offset,
+            size=record.size,
         )
         for index, (flag, properties, part) in enumerate(inner)
     ]

@@ -33,6 +33,10 @@ TRANSACTION_ID: Final = "__transactionId__"
 CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"  # how often its producer was asked
 CHECK_IMMUNITY: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"  # how long it must not be asked
 PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"  # of the copy that was sent
+# Ours: a half message that stands for several, and the work that it is part of.
+PARTS: Final = "FA_PARTS"  # how many messages its body has, as a batch has them
+SCOPE: Final = "FA_SCOPE"  # whose work: a query, a job
+EPOCH: Final = "FA_EPOCH"  # which step of it; all of a step is delivered, or nothing
 PRIORITY: Final = "_SYS_MSG_PRIORITY_"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
 SHARDING_KEY: Final = "__SHARDINGKEY"
