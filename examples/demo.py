@@ -1,12 +1,15 @@
-"""The main job end to end: start, send, consume, fail, wait, look again. `make demo` runs it.
+"""The whole story: send, consume, fail, wait, land it all in a table. `make demo` runs it.
 
 A name server and a broker run in this process, in a folder that is gone afterwards. What uses them
-are ordinary clients that reach them over the network, as yours would.
+are ordinary clients that reach them over the network, as yours would, and a Spark job.
+`--without-spark` leaves the job out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import itertools
 import logging
 import queue
 import sys
@@ -17,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.dataset
 from rich.console import Console
 from rich.table import Table
 
@@ -28,6 +32,8 @@ from firearrow import (
     PushConsumer,
     ReceivedMessage,
     Retry,
+    TransactionProducer,
+    TransactionState,
     aio,
 )
 from firearrow.base.runtime import SystemClock
@@ -38,15 +44,27 @@ from firearrow.hot import KIND
 from firearrow.nameserver.config import NameServerConfig
 from firearrow.offline.check import check
 from firearrow.offline.directory import StoreDirectory
+from firearrow.pipeline import archive, sessions
+from firearrow.pipeline.topics import TopicSelection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark.sql import SparkSession
+
 ORDERS = 2_000
 TAGS = ("paid", "open", "refunded")
 ONE_SECOND = 1  # delay level
+PRICE = 20
+TOPICS = ("orders", "payments", "reminders")
+HEAP = {"spark.driver.memory": "512m"}
 PATIENCE_S = 30
 say = Console(highlight=False).print
+numbers = itertools.count(1)
+
+
+def title(text: str) -> None:
+    say(f"[bold]{next(numbers)}. {text}[/]")
 
 
 @contextmanager
@@ -122,55 +140,137 @@ def deliver_later(nameservers: str) -> None:
                 say(f"   after {time.perf_counter() - started:.1f} s: {text}")
 
 
-def report(nameservers: str, group: str) -> None:
-    """A pull consumer reads everything at its own pace, and says how far it is."""
-    counts = dict.fromkeys(TAGS, 0)
+def pay(nameservers: str) -> None:
+    """An order and its message, both or neither; the database is a dictionary here."""
+    accounts = {"alice": 100, "bob": 5}
+
+    def withdraw(message: Message) -> TransactionState:
+        if accounts[message.text] < PRICE:
+            return TransactionState.ROLLBACK
+        accounts[message.text] -= PRICE
+        return TransactionState.COMMIT
+
+    def ask_again(_: ReceivedMessage) -> TransactionState:
+        return TransactionState.UNKNOWN
+
+    with TransactionProducer("demo-bank", check=ask_again, nameservers=nameservers) as producer:
+        for customer in accounts:
+            message = Message("payments", customer, keys=customer)
+            state = producer.send_in_transaction(message, withdraw).state
+            word = "seen by everybody" if state is TransactionState.COMMIT else "seen by nobody"
+            say(f"   {customer}'s payment: {state.name.lower()}, {word}")
+    counted = count(nameservers, "demo-book-keeping", "payments", 1)
+    say(f"   a reader finds {sum(counted.values())} payment")
+
+
+def count(nameservers: str, group: str, topic: str, messages: int) -> dict[str | None, int]:
+    """A pull consumer reads a topic at its own pace; how many there are of each tag."""
+    counts: dict[str | None, int] = {}
     with PullConsumer(
         group,
         nameservers=nameservers,
         consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
     ) as reader:
-        reader.subscribe("orders")
-        while sum(counts.values()) < ORDERS:
+        reader.subscribe(topic)
+        while sum(counts.values()) < messages:
             for message in reader.poll(PATIENCE_S * 1000):
-                counts[message.tags or ""] += 1
+                counts[message.tags] = counts.get(message.tags, 0) + 1
         reader.commit()
-        table = Table("tag", "orders", "", title="orders by tag", title_justify="left")
-        for tag, count in counts.items():
-            table.add_row(tag, str(count), "▇" * (count * 30 // ORDERS))
-        say(table)
-        places = [f"{queue.queue_id}: {reader.committed(queue)}" for queue in reader.assignment]
-    say(f"   committed, by queue: {', '.join(places)}")
+    return counts
+
+
+# --- the pipeline --------------------------------------------------------------------------------
+
+
+def spark_in_background(folder: Path) -> concurrent.futures.Future[SparkSession]:
+    """A session on two cores of this machine; Java is the machine's, or comes from a wheel."""
+    starter = concurrent.futures.ThreadPoolExecutor(1)
+    log = folder / "spark.log"
+    started = starter.submit(sessions.start, "demo", master="local[2]", conf=HEAP, log=log)
+    starter.shutdown(wait=False)
+    return started
+
+
+def land(started: concurrent.futures.Future[SparkSession], nameservers: str, folder: Path) -> None:
+    """Two runs: everything, and then only what is new."""
+    spark = started.result()
+    options = archive.ArchiveOptions(TopicSelection(nameservers, TOPICS), str(folder))
+    try:
+        first = archive.run(spark, options)
+        say(f"   first run: {first.facts['rowsWritten']:,} messages")
+        with Producer("demo-shop", nameservers=nameservers) as producer:
+            for number in range(3):
+                producer.send(Message("orders", f"late order {number}", tags="open"))
+        second = archive.run(spark, options)
+        say(f"   3 more orders, second run: {second.facts['rowsWritten']} messages; none twice")
+        show(spark, folder)
+    finally:
+        spark.stop()
+
+
+def show(spark: SparkSession, folder: Path) -> None:
+    """The table by Spark's SQL, and by a reader that has never heard of Spark."""
+    spark.read.parquet(str(folder)).createOrReplaceTempView("archive")
+    rows = spark.sql(
+        """SELECT topic, coalesce(tags, '') AS tag, count(*) AS messages,
+                  count(DISTINCT msgId) AS different, sum(length(body)) AS bytes
+           FROM archive GROUP BY topic, tags ORDER BY topic, tags"""
+    ).collect()
+    table = Table("topic", "tag", title="in the table", title_justify="left")
+    for column in ("messages", "different", "bytes", ""):
+        table.add_column(column, justify="left" if not column else "right")
+    most = max(row["messages"] for row in rows)
+    for row in rows:
+        bar = "▇" * max(1, row["messages"] * 20 // most)
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else value for value in row), bar)
+    say(table)
+    found = pyarrow.dataset.dataset(folder, partitioning="hive").count_rows()
+    assert found == sum(row["messages"] for row in rows), "another reader sees another table"
+    say(f"   {found:,} rows, read once more with pyarrow alone")
+
+
+# --- the end -------------------------------------------------------------------------------------
+
+
+def look_again(folder: Path) -> None:
+    """The files, checked; and a new broker on them."""
+    found = check(StoreDirectory(folder / "store"), now_ms=SystemClock().now_ms())
+    assert not found.findings, found.findings
+    say("   nothing is wrong with them")
+    with servers(folder) as again:
+        counts = count(again.nameserver.address, "demo-audit", "orders", ORDERS)
+    say(f"   started again on the same directory: {sum(counts.values())} orders are there")
 
 
 def main() -> None:
     logging.getLogger("firearrow").setLevel(logging.ERROR)  # a topic that is not there yet is fine
-    with tempfile.TemporaryDirectory() as name:
+    with_spark = "--without-spark" not in sys.argv[1:]
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="firearrow-demo-") as name:
         folder = Path(name)
+        # Java takes a few seconds to start, and does so while the clients are at work.
+        spark = spark_in_background(folder) if with_spark else None
         started = time.perf_counter()
         with servers(folder) as running:
             took_ms = (time.perf_counter() - started) * 1000
             nameservers = running.nameserver.address
-            say(
-                f"1. Name server {nameservers} and broker {running.broker.address}, "
-                f"ready in {took_ms:.0f} ms (hot code: {KIND})"
-            )
-            say("2. A producer sends orders:")
+            title(f"A cluster, ready in {took_ms:.0f} ms")
+            say(f"   name server {nameservers}, broker {running.broker.address}, hot code: {KIND}")
+            title("A producer sends orders")
             asyncio.run(produce(nameservers))
-            say("3. A push consumer bills those that are paid or refunded:")
+            title("A push consumer bills those that are paid or refunded")
             consume(nameservers)
-            say("4. A message for later:")
+            title("A transaction: the message counts if the withdrawal does")
+            pay(nameservers)
+            title("A message for later")
             deliver_later(nameservers)
-            say("5. A pull consumer counts:")
-            report(nameservers, "demo-report")
-        say("6. Stopped. The files are RocketMQ's own; the checker looks at every one of them:")
-        found = check(StoreDirectory(folder / "store"), now_ms=SystemClock().now_ms())
-        assert not found.findings, found.findings
-        say("   nothing is wrong with them")
-        with servers(folder) as again:
-            say("7. Started again, on the same directory:")
-            report(again.nameserver.address, "demo-audit")
-    say("[green]Done: everything went over the wire, as RocketMQ clients do it.[/]")
+            if spark is not None:
+                title("A Spark job lands it all in a Parquet table, every message once")
+                land(spark, nameservers, folder / "archive")
+        title("Stopped. The files are RocketMQ's own; the checker looks at every one of them")
+        look_again(folder)
+    took_s = time.perf_counter() - began
+    say(f"[green]Done in {took_s:.0f} s: everything went over the wire, as RocketMQ does it.[/]")
 
 
 if __name__ == "__main__":
