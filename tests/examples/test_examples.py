@@ -26,6 +26,8 @@ LAST_LINES = {
     "producer": "100 more are stored",
     "transaction": "order 2: rollback",
 }
+# The whole demo is run by tests/interop: Java takes its time.
+ARGUMENTS = {"demo": ["--without-spark"]}
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def environment(rocketmq: LocalCluster) -> dict[str, str]:
 
 def run(name: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, str(EXAMPLES / f"{name}.py")],
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *ARGUMENTS.get(name, [])],
         env=environment,
         capture_output=True,
         encoding="utf-8",

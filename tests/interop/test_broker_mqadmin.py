@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
-from .apache import RELEASE_4, SOON_S, Mqadmin
+from firearrow import ConsumeFromWhere, Message, Producer, PushConsumer
+
+from .apache import RELEASE_4, RELEASE_5, SOON_S, Mqadmin
 from .ours import Ours, StayingClient, start_ours, start_staying_client
 from .processes import Bench, PeerError, wait_until
 from .rounds import start_java_round
@@ -22,6 +25,7 @@ Unique = Callable[[str], str]
 CLUSTER = "DefaultCluster"
 BROKER = "broker-a"
 COUNT = 16
+FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
 
 
 @pytest.fixture(scope="module")
@@ -487,3 +491,45 @@ def test_mqadmin_of_release_4_works_too(ours: Ours, filled: str, unique: Unique)
     assert "V5_3_3" in old.run("brokerStatus", "-b", ours.broker_address).out
     old.run("deleteTopic", "-t", topic, "-c", CLUSTER)
     assert topic not in ours.run("topicList").split()
+
+
+# --- traces ---------------------------------------------------------------------------------
+
+
+def traces(ours: Ours, message_id: str, *, lines: int) -> str:
+    """What `queryMsgTraceById` says, once both sides of the message are written down."""
+    said = ""
+
+    def complete() -> bool:
+        nonlocal said
+        said = ours.run("queryMsgTraceById", "-i", message_id)
+        return sum(word in said for word in ("Pub", "Sub")) >= lines
+
+    wait_until(complete, timeout_s=SOON_S, what=lambda: f"the trace of {message_id}\n{said}")
+    return said
+
+
+@pytest.mark.parametrize("release", [RELEASE_5, RELEASE_4])
+def test_traces_of_java_clients_are_found(ours: Ours, unique: Unique, release: str) -> None:
+    topic = unique("traced")
+    round_ = start_java_round(ours.bench, ours.nameserver, topic, ["traced"], release=release)
+    outcome = round_.finish()
+    assert outcome.failures() == {}
+    said = traces(ours, outcome["traced"]["id"], lines=2)
+    for word in ("-traced-producer", "-traced", "success", "127.0.0.1"):
+        assert word in said, said
+
+
+def test_traces_of_our_client_are_found(ours: Ours, unique: Unique) -> None:
+    topic, group, names = unique("ours-traced"), unique("ours"), ours.nameserver.address
+    got = threading.Event()
+    with (
+        Producer(f"{group}-producer", nameservers=names, trace=True, timeout_ms=20_000) as producer,
+        PushConsumer(group, nameservers=names, trace=True, consume_from_where=FIRST) as consumer,
+    ):
+        receipt = producer.send(Message(topic, "traced", keys="k", tags="t"))
+        consumer.subscribe(topic, "*", lambda _: got.set())
+        assert got.wait(SOON_S)
+    said = traces(ours, receipt.msg_id, lines=2)
+    for word in (f"{group}-producer", group, "success"):
+        assert word in said, said

@@ -1,4 +1,4 @@
-"""The commands: those that start servers, and `store` and `filter` with their own."""
+"""The commands that start servers; `root.py` lists these and all others."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import typer
 import firearrow
 from firearrow import hot
 from firearrow.base.config import Source, environment_values, load
-from firearrow.base.errors import ConfigError, PeerProtocolError
+from firearrow.base.errors import ConfigError
 from firearrow.base.telemetry import set_up_logging
 from firearrow.broker.broker import Broker
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.ignored_keys import IGNORED_KEYS as BROKER_IGNORED_KEYS
-from firearrow.cli.filter_commands import filter_app
-from firearrow.cli.running import run_until_stopped
-from firearrow.cli.standalone import Standalone
-from firearrow.cli.store_commands import store_app
+from firearrow.cli.console_process import ConsoleProcess, console_port
+from firearrow.cli.controller_commands import controller, controller_beside, keys_of_controllers
+from firearrow.cli.running import Role, run_until_stopped
+from firearrow.cli.settings import flag_values, properties_file
+from firearrow.cli.standalone import Standalone, ready_line, with_metrics
 from firearrow.nameserver.config import IGNORED_KEYS, NameServerConfig
 from firearrow.nameserver.server import NameServer
 from firearrow.store.errors import StoreInUse
-from firearrow.wire.properties_text import parse_properties
 
 app = typer.Typer(
     name="firearrow",
@@ -34,8 +34,7 @@ app = typer.Typer(
 )
 
 
-app.add_typer(store_app, name="store")
-app.add_typer(filter_app, name="filter")
+app.command()(controller)
 
 
 @app.callback()
@@ -45,7 +44,12 @@ def main() -> None:
 
 @app.command()
 def version() -> None:
-    """Show the version, and whether the compiled code is in use."""
+    """Show the version, and whether the compiled code is in use.
+
+    [bold]Example[/bold]
+
+      firearrow version
+    """
     typer.echo(f"firearrow {firearrow.__version__} (hot code: {hot.KIND})")
 
 
@@ -85,12 +89,13 @@ def nameserver(  # noqa: PLR0917 - options, all of them named on the command lin
                 Source("environment", environment_values(NameServerConfig, os.environ)),
                 Source("command line", flag_values(option, bindAddress=host, listenPort=port)),
             ],
-            ignored=IGNORED_KEYS,
+            ignored=IGNORED_KEYS | keys_of_controllers(),
         )
         server = NameServer(settings, insecure=insecure)
-        run_until_stopped(
-            server, ready=lambda: typer.echo(f"name server ready on {server.address}")
-        )
+        role: Role = server
+        if settings.enable_controller_in_namesrv:
+            role = controller_beside(server, config, flag_values(option), insecure=insecure)
+        run_until_stopped(role, ready=lambda: typer.echo(f"name server ready on {server.address}"))
     except ConfigError as error:
         typer.echo(f"firearrow nameserver: {error}", err=True)
         raise typer.Exit(2) from error
@@ -143,6 +148,19 @@ def up(  # noqa: PLR0917 - options, all of them named on the command line
     nameserver_port: Annotated[int, typer.Option(help="0 takes a free port.")] = 9876,
     broker_port: Annotated[int, typer.Option(help="0 takes a free port.")] = 10911,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    wanted_console_port: Annotated[
+        int | None,
+        typer.Option(
+            "--console-port", help="Web console; 8080 if the other ports are as usual. 0: free."
+        ),
+    ] = None,
+    no_console: Annotated[  # noqa: FBT002
+        bool, typer.Option("--no-console", help="Without the web console.")
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(help="Serve the broker's metrics here, the name server's one above; 0: free."),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option("-o", help="Any setting of the broker, as key=value; repeatable."),
@@ -158,7 +176,7 @@ def up(  # noqa: PLR0917 - options, all of them named on the command line
 
       firearrow up
 
-      firearrow up --data /var/lib/firearrow --nameserver-port 0 --broker-port 0
+      firearrow up --data /var/lib/firearrow --nameserver-port 0 --broker-port 0 --console-port 0
 
       firearrow up -o flushDiskType=ASYNC_FLUSH -o autoCreateTopicEnable=false
     """
@@ -174,12 +192,15 @@ def up(  # noqa: PLR0917 - options, all of them named on the command line
             kv_config_path=data / "namesrv" / "kvConfig.json",
             config_store_path=data / "namesrv" / "namesrv.properties",
         )
-        both = Standalone(names, broker_config(None, flags), insecure=insecure)
+        names, settings = with_metrics(names, broker_config(None, flags), metrics_port)
+        where = console_port(wanted_console_port, nameserver_port, broker_port, off=no_console)
+        console = None
+        if where is not None:
+            console = ConsoleProcess(host, where, data / "console", insecure=insecure)
+        both = Standalone(names, settings, insecure=insecure, console=console)
         run_until_stopped(
             both,
-            ready=lambda: typer.echo(
-                f"ready: name server {both.nameserver.address}, broker {both.broker.address}"
-            ),
+            ready=lambda: typer.echo(ready_line(both)),
         )
     except (ConfigError, StoreInUse) as error:
         typer.echo(f"firearrow up: {error}", err=True)
@@ -194,30 +215,3 @@ def broker_config(path: Path | None, flags: dict[str, str]) -> BrokerConfig:
         Source("command line", flags),
     ]
     return load(BrokerConfig, sources, ignored=BROKER_IGNORED_KEYS)
-
-
-def properties_file(path: Path | None, *, path_key: str = "configStorePath") -> list[Source]:
-    """A configuration file as a source of settings; `path_key` is the setting that names it."""
-    if path is None:
-        return []
-    try:
-        values = parse_properties(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except PeerProtocolError as error:
-        raise ConfigError(f"{path} is not a .properties file: {error}") from error
-    # As in Apache's servers, changes by request go back to the file that the server started with.
-    values[path_key] = str(path.absolute())
-    return [Source(str(path), values, tolerant=True)]
-
-
-def flag_values(options: list[str] | None, **named: str | int | None) -> dict[str, str]:
-    """Settings from ``-o key=value`` and from flags of their own, which win."""
-    values: dict[str, str] = {}
-    for option in options or []:
-        key, equals, value = option.partition("=")
-        if not equals or not key.strip():
-            raise ConfigError(f"-o {option!r}: key=value expected, as -o listenPort=9877")
-        values[key.strip()] = value
-    values.update({key: str(value) for key, value in named.items() if value is not None})
-    return values

@@ -14,6 +14,8 @@ import typer
 
 from firearrow.base.errors import ConfigError, FirearrowError
 from firearrow.base.runtime import SystemClock
+from firearrow.cli.output import Column, OutputFormat, Table, print_shown
+from firearrow.cli.verbs import DryRun, Output  # noqa: TC001 - typer reads them
 from firearrow.filters.sql import compile_sql
 from firearrow.model.errors import error_for
 from firearrow.net.client import RemotingClient
@@ -75,10 +77,21 @@ def install_command(
         Path, typer.Argument(help="Defines matches(properties, body).", show_default=False)
     ],
     broker: Broker = "127.0.0.1:10911",
+    dry_run: DryRun = False,  # noqa: FBT002
 ) -> None:
-    """Install a filter on a broker that lets this machine do so (filterInstallers)."""
+    """Install a filter on a broker that lets this machine do so (filterInstallers).
+
+    [bold]Example[/bold]
+
+      firearrow filter install large-orders large_orders.py --broker 127.0.0.1:10911
+    """
     try:
         source = file.read_bytes()
+        if dry_run:
+            known = {one.name for one in _filters(broker)}
+            what = "replace" if name in known else "install"
+            typer.echo(f"would {what} filter {name} on {broker}: {len(source)} bytes")
+            return
         _ask(
             broker,
             request(RequestCode.INSTALL_FILTER, headers.InstallFilterRequest(name=name), source),
@@ -89,9 +102,22 @@ def install_command(
 
 
 @filter_app.command("rm")
-def remove_command(name: Name, broker: Broker = "127.0.0.1:10911") -> None:
-    """Remove a filter from a broker."""
+def remove_command(
+    name: Name,
+    broker: Broker = "127.0.0.1:10911",
+    dry_run: DryRun = False,  # noqa: FBT002
+) -> None:
+    """Remove a filter from a broker.
+
+    [bold]Example[/bold]
+
+      firearrow filter rm large-orders
+    """
     try:
+        if dry_run:
+            count = sum(one.name == name for one in _filters(broker))
+            typer.echo(f"would remove {count} filters of the name {name} from {broker}")
+            return
         _ask(broker, request(RequestCode.REMOVE_FILTER, headers.RemoveFilterRequest(name=name)))
     except FirearrowError as error:
         _give_up("rm", error)
@@ -102,8 +128,14 @@ def remove_command(name: Name, broker: Broker = "127.0.0.1:10911") -> None:
 def list_command(
     broker: Broker = "127.0.0.1:10911",
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,  # noqa: FBT002
+    output: Output = OutputFormat.TABLE,
 ) -> None:
-    """List the filters of a broker, and how they are doing."""
+    """List the filters of a broker, and how they are doing.
+
+    [bold]Example[/bold]
+
+      firearrow filter ls --broker 127.0.0.1:10911 --json
+    """
     try:
         reply = _ask(broker, request(RequestCode.LIST_FILTERS))
         found = java_json.decode(reply.body, bodies.FilterList).filters
@@ -112,12 +144,22 @@ def list_command(
     if as_json:
         typer.echo(reply.body.decode())
         return
+    if output is not OutputFormat.TABLE:
+        names = ("name", "installed_time", "installed_by", "judged", "stopped", "last_error")
+        rows = [[getattr(one, name) for name in names] for one in found]
+        print_shown(Table([Column(name) for name in names], rows), output)
+        return
     for one in found:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(one.installed_time / 1000))
         line = f"{one.name}  installed {since} by {one.installed_by}, {one.judged} messages judged"
         if one.stopped:
             line += f", stopped {one.stopped} times"
         typer.echo(line + (f"; last error: {one.last_error}" if one.last_error else ""))
+
+
+def _filters(broker: str) -> tuple[bodies.FilterInfo, ...]:
+    reply = _ask(broker, request(RequestCode.LIST_FILTERS))
+    return java_json.decode(reply.body, bodies.FilterList).filters
 
 
 def _ask(broker: str, command: Command) -> Command:

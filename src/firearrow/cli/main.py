@@ -1,4 +1,4 @@
-"""The argument tree. Commands are thin: they read settings, start a role and wait.
+"""Entry point. Commands are thin and loaded when called; see `root.py`.
 
 Needs the extra `server`; without it `firearrow` says so instead of failing with a traceback.
 """
@@ -12,8 +12,11 @@ from typing import NoReturn
 def run() -> NoReturn:
     """Entry point of ``firearrow`` and ``python -m firearrow``."""
     try:
-        from firearrow.cli.commands import app  # noqa: PLC0415 - typer may not be installed
+        from firearrow.cli.root import app  # noqa: PLC0415 - typer may not be installed
+
+        app(prog_name="firearrow")
     except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("firearrow"):
+            raise
         sys.exit(f"firearrow: {error.name} is missing; install it: pip install 'firearrow[server]'")
-    app()
     sys.exit(0)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from typer.testing import CliRunner
 
-from firearrow.cli.commands import app
+from firearrow.cli.root import app
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from tests.store_builder import sample_store
 from tests.unit.offline.test_check_healthy import BROKER
 from typer.testing import CliRunner
 
-from firearrow.cli.commands import app
+from firearrow.cli.root import app
 
 if TYPE_CHECKING:
     from pathlib import Path
