@@ -1,0 +1,1 @@
+"""Web pages over the admin API, in a process of their own."""
