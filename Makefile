@@ -3,10 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Suites that kill and wait a lot; `make faults` runs them.
+LONG := failover replication_faults spark_faults pipelines console
 NATIVE := $(wildcard src/firearrow/hot/native/*.pyx src/firearrow/hot/native/*.pxd src/firearrow/hot/native/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test check format interop crash bench bench-peers bench-clients constraints clean
+.PHONY: help demo up test check format interop faults crash bench bench-peers bench-clients constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +37,10 @@ test: $(STAMP) ## The fast suite, on compiled and on plain-Python hot code
 
 interop: $(STAMP) ## Real Apache RocketMQ brokers and clients (Java, Go, Node) against ours
 	@echo "==> interop (jars and modules are fetched by name into .cache the first time)"
-	@$(BIN)/python -m pytest tests/interop --timeout 600
+	@$(BIN)/python -m pytest tests/interop --timeout 600 $(LONG:%=--ignore=tests/interop/test_%.py)
+
+faults: $(STAMP) ## What takes long: fail-over, replication and Spark under kills, browser
+	@$(BIN)/python -m pytest --timeout 900 $(LONG:%=tests/interop/test_%.py)
 
 crash: $(STAMP) ## Kill a writing store 200 times and look for what is missing
 	@FIREARROW_CRASH_ROUNDS=200 $(BIN)/python -m pytest tests/cluster/test_store_killed.py --timeout 3000

@@ -35,6 +35,7 @@ DIGESTS: Final[dict[str, dict[str, str]]] = {
         "consume 1 KiB, coroutine": "3cbc87c7",
         "consume 1 KiB, poll": "3cbc87c7",
     },
+    "bench_console": {"console: pages of topics and groups": "8716b7a8"},
     "bench_frames": {
         "split + decode SEND_MESSAGE_V2, JSON": "296fbc40",
         "split + decode SEND_MESSAGE_V2, binary": "296fbc40",
@@ -42,10 +43,27 @@ DIGESTS: Final[dict[str, dict[str, str]]] = {
         "encode record, 1 KiB body": "4927cdfb",
         "scan records, 1 KiB body": "a9fc7adb",
     },
+    "bench_listing": {
+        "topic ls": "3cbc87c7",
+        "group ls": "3cbc87c7",
+        "group ls --lag": "3cbc87c7",
+    },
+    "bench_metrics": {
+        "scrape of a broker, by topics": "0b35b06a",
+        "the same by prometheus_client": "0b35b06a",
+    },
     "bench_offline": {
         "check a store, 1 KiB messages": "63d1e197",
         "dump a store as JSON, 1 KiB messages": "ee9c411f",
         "rebuild a store, dry, 1 KiB messages": "4a6bf96e",
+    },
+    "bench_replication": {
+        "send 1 KiB, one at a time, no slave": "27badc98",
+        "send 1 KiB, 64 in flight, no slave": "27badc98",
+        "send 1 KiB, one at a time, a slave follows": "27badc98",
+        "send 1 KiB, 64 in flight, a slave follows": "27badc98",
+        "send 1 KiB, one at a time, a slave is waited for": "27badc98",
+        "send 1 KiB, 64 in flight, a slave is waited for": "27badc98",
     },
     "bench_store": {
         "copy 1 KiB of memory": "785b0751",

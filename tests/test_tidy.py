@@ -28,17 +28,29 @@ MAY_IMPORT: Final[dict[str, frozenset[str]]] = {
     "wire": frozenset({"base", "hot", "model"}),
     "store": frozenset({"base", "hot", "model"}),
     "net": frozenset({"base", "model", "wire"}),
-    "nameserver": frozenset({"base", "hot", "model", "wire", "net"}),
+    "nameserver": frozenset({"base", "hot", "model", "wire", "net", "metrics"}),
     "offline": frozenset({"base", "hot", "model", "wire", "store"}),
-    "broker": frozenset({"base", "hot", "model", "filters", "wire", "store", "net"}),
+    "metrics": frozenset({"base"}),
+    "replication": frozenset({"base", "hot", "model", "wire", "store", "net"}),
+    "controller": frozenset({"base", "model", "wire", "net"}),
+    "broker": frozenset(
+        {"base", "hot", "model", "filters", "wire", "store", "net", "metrics", "replication"}
+    ),
     "client": frozenset({"base", "hot", "model", "filters", "wire", "net"}),
+    "console": frozenset({"base", "model", "wire", "client"}),
+    # The connector reaches a cluster through the client, and files through offline.
+    "spark": frozenset(
+        {"base", "hot", "model", "filters", "wire", "net", "client", "store", "offline"}
+    ),
+    "pipeline": frozenset({"base", "hot", "model", "client", "store", "offline", "spark"}),
     "cli": frozenset(
         {"base", "hot", "model", "filters", "wire", "store", "offline", "net", "nameserver"}
-        | {"broker", "client"}
+        | {"metrics", "replication", "controller", "broker", "client", "console", "spark"}
+        | {"pipeline"}
     ),
     "testing": frozenset(
         {"base", "hot", "model", "filters", "wire", "store", "net", "nameserver", "broker"}
-        | {"client"}
+        | {"metrics", "replication", "controller", "client"}
     ),
 }
 # Packages that must stay usable without an event loop or a socket.

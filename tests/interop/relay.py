@@ -39,6 +39,8 @@ class Relay:
         self._hides_the_end = hides_the_end
         self._loop = asyncio.new_event_loop()
         self._stop = asyncio.Event()
+        self._open = asyncio.Event()
+        self._open.set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="relay")
 
@@ -63,6 +65,14 @@ class Relay:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
+    def cut(self) -> None:
+        """Pass nothing on any more, in either direction; connections seem to be there still."""
+        self._loop.call_soon_threadsafe(self._open.clear)
+
+    def heal(self) -> None:
+        """Pass on again what was held back, and what comes."""
+        self._loop.call_soon_threadsafe(self._open.set)
+
     def _run(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             runner.run(self._serve())
@@ -75,7 +85,12 @@ class Relay:
             await self._stop.wait()
 
     async def _pass_on(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
-        server, to_server = await asyncio.open_connection("127.0.0.1", self._target_port)
+        await self._open.wait()
+        try:
+            server, to_server = await asyncio.open_connection("127.0.0.1", self._target_port)
+        except OSError:
+            to_client.close()
+            return
         first = await client.read(CHUNK_BYTES)
         self.first_bytes.extend(first[:1])
         to_server.write(first)
@@ -92,7 +107,7 @@ class Relay:
         self, client: asyncio.StreamReader, to_server: asyncio.StreamWriter
     ) -> None:
         with contextlib.suppress(OSError):
-            await copy(client, to_server)
+            await copy(client, to_server, self._open)
         if not self._hides_the_end:
             to_server.close()
 
@@ -100,13 +115,16 @@ class Relay:
         self, server: asyncio.StreamReader, to_client: asyncio.StreamWriter
     ) -> None:
         with contextlib.suppress(OSError):
-            await copy(server, to_client)
+            await copy(server, to_client, self._open)
         self.ended_by_server += 1
         to_client.close()
 
 
-async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    """Pass on what arrives until the end."""
+async def copy(
+    source: asyncio.StreamReader, target: asyncio.StreamWriter, is_open: asyncio.Event
+) -> None:
+    """Pass on what arrives until the end, while the way is open."""
     while chunk := await source.read(CHUNK_BYTES):
+        await is_open.wait()
         target.write(chunk)
         await target.drain()

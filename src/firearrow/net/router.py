@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     # A reply, nothing (the handler has answered, or will), or a wait for either.
     Answer = Command | None
     Handler = Callable[[Command, Connection], Answer | Awaitable[Answer]]
+    # Hears of every answer given here: request code, response code, milliseconds.
+    Observer = Callable[[int, int, int], None]
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +58,14 @@ class Router:
         *,
         lanes: Mapping[int, Lane] | None = None,
         default_lane: Lane | None = None,
+        observe: Observer | None = None,
     ) -> None:
         self._handlers = dict(handlers)
         self._tasks = tasks
         self._lanes = dict(lanes or {})
         self._default_lane = default_lane or Lane("default")
+        self._observe: Observer = observe or (lambda *_: None)
+        self._elapsed_ms = tasks.clock.elapsed_ms
 
     def handle(self, connection: Connection, command: Command) -> None:
         """Answer one request, at once where possible."""
@@ -69,16 +74,26 @@ class Router:
             remark = f"request type {command.code} is not supported here"
             _send(connection, command, _refusal(command, 3, remark))
             return
+        began_ms = self._elapsed_ms()
         try:
             answer = handler(command, connection)
         except Exception as error:
             answer = reply_for_error(command, error)
         if answer is None or isinstance(answer, Command):
-            _send(connection, command, answer)
+            self._answer(connection, command, answer, began_ms)
         else:
-            self._wait(connection, command, answer)
+            self._wait(connection, command, answer, began_ms)
 
-    def _wait(self, connection: Connection, command: Command, answer: Awaitable[Answer]) -> None:
+    def _answer(
+        self, connection: Connection, command: Command, reply: Command | None, began_ms: int
+    ) -> None:
+        if reply is not None:
+            self._observe(command.code, reply.code, self._elapsed_ms() - began_ms)
+        _send(connection, command, reply)
+
+    def _wait(
+        self, connection: Connection, command: Command, answer: Awaitable[Answer], began_ms: int
+    ) -> None:
         lane = self._lanes.get(command.code, self._default_lane)
         if lane.in_progress >= lane.requests_max:
             if inspect.iscoroutine(answer):
@@ -89,7 +104,8 @@ class Router:
         lane.in_progress += 1
         connection.begin()
         task = self._tasks.spawn(
-            self._answer_later(connection, command, answer), name=f"request-{command.code}"
+            self._answer_later(connection, command, answer, began_ms),
+            name=f"request-{command.code}",
         )
 
         # Not in a `finally` of the task: one that is cancelled before its first step runs nothing.
@@ -102,13 +118,13 @@ class Router:
         task.add_done_callback(done)
 
     async def _answer_later(
-        self, connection: Connection, command: Command, answer: Awaitable[Answer]
+        self, connection: Connection, command: Command, answer: Awaitable[Answer], began_ms: int
     ) -> None:
         try:
             reply = await answer
         except Exception as error:
             reply = reply_for_error(command, error)
-        _send(connection, command, reply)
+        self._answer(connection, command, reply, began_ms)
 
 
 def _send(connection: Connection, asked: Command, reply: Command | None) -> None:

@@ -14,7 +14,7 @@ import resource
 import socket
 import ssl
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from firearrow.base.errors import ConfigError
 from firearrow.base.runtime import Service
@@ -55,6 +55,23 @@ class ServerStatistics:
     broken: int
 
 
+class MemoryPort(Protocol):
+    """A port that no other process can reach."""
+
+    port: int
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class ServesInMemory(Protocol):
+    """An event loop with a network of its own, as `firearrow.testing` has one."""
+
+    def serve_in_memory(
+        self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> MemoryPort: ...
+
+
 class Server:
     """Serves one port with one router."""
 
@@ -78,6 +95,7 @@ class Server:
         self._on_close = on_close
         self._tasks = Service("server", clock)
         self._listener: socket.socket | None = None
+        self._memory_port: MemoryPort | None = None
         self._connections: set[Connection] = set()
         self._greeting: dict[socket.socket, int] = {}  # accepted and silent -> since when
         self._adopting: dict[Connection, asyncio.Task[None]] = {}  # in the TLS handshake
@@ -93,6 +111,20 @@ class Server:
 
     async def start(self) -> None:
         """Bind and listen; `port` then is the real one, also when 0 was asked for."""
+        loop = asyncio.get_running_loop()
+        if isinstance(loop, ServesInMemory):
+            self._memory_port = loop.serve_in_memory(self._make, self.host, self.port)
+            self.port = self._memory_port.port
+        else:
+            self._open_socket(loop)
+        interval_ms = max(1, self._limits.idle_ms // SWEEPS_PER_IDLE_LIMIT)
+        interval_ms = min(interval_ms, max(1, self._limits.write_stall_ms // 4))
+        self._tasks.every(interval_ms, self._sweep, name="sweep")
+
+    def _make(self) -> Connection:
+        return Connection(self, self._clock, self._limits, self._express)
+
+    def _open_socket(self, loop: asyncio.AbstractEventLoop) -> None:
         raise_descriptor_limit()
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -109,10 +141,7 @@ class Server:
             ) from error
         self._listener = listener
         self.port = listener.getsockname()[1]
-        asyncio.get_running_loop().add_reader(listener, self._accept)
-        interval_ms = max(1, self._limits.idle_ms // SWEEPS_PER_IDLE_LIMIT)
-        interval_ms = min(interval_ms, max(1, self._limits.write_stall_ms // 4))
-        self._tasks.every(interval_ms, self._sweep, name="sweep")
+        loop.add_reader(listener, self._accept)
 
     async def stop(self) -> None:
         """Accept no more, let requests in progress finish, then hang up."""
@@ -195,6 +224,9 @@ class Server:
         self._clock.call_later(ACCEPT_PAUSE_MS, resume)
 
     def _stop_accepting(self) -> None:
+        if self._memory_port is not None:
+            self._memory_port.close()
+            self._memory_port = None
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
@@ -216,7 +248,7 @@ class Server:
             self._dismiss(sock)
             return
         self._unwatch(sock)
-        connection = Connection(self, self._clock, self._limits, self._express)
+        connection = self._make()
         task = self._tasks.spawn(
             self._adopt(connection, sock, use_tls=first[0] == HANDSHAKE), name="adopt"
         )

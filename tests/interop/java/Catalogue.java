@@ -28,6 +28,7 @@ final class Catalogue {
         SCENARIOS.put("retry-to-dead-letter", Delivering::retryToDeadLetter);
         SCENARIOS.put("namespace", Delivering::namespace);
         SCENARIOS.put("from-where", Delivering::fromWhere);
+        SCENARIOS.put("traced", Delivering::traced);
         SCENARIOS.put("pull-offsets", Positions::pullOffsets);
         SCENARIOS.put("lite-assign", Positions::liteAssign);
         SCENARIOS.put("sql-send", Filtering::send);

@@ -16,11 +16,16 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.MessageQueueSelector;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** Scenarios about how messages come: in order, to everybody, later, again. Each has a topic of its own. */
 final class Delivering {
@@ -246,6 +251,53 @@ final class Delivering {
         received.remove("inside");
         topics.addAll(received);
         return Map.of("unexpected", topics);
+    }
+
+    /** One message with a trace of how it was sent and consumed; says its ids. */
+    static Map<String, Object> traced(Context context) throws Exception {
+        String topic = context.topic + "-traced";
+        long before = traces(context);
+        DefaultMQProducer producer = new DefaultMQProducer(
+            context.group + "-traced-producer", (RPCHook) null, true, null);
+        producer.setNamesrvAddr(context.nameserver);
+        producer.setSendMsgTimeout(10_000);
+        producer.start();
+        Map<String, Object> facts = new LinkedHashMap<>();
+        Set<String> received = Collections.synchronizedSet(new TreeSet<>());
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            context.group + "-traced", (RPCHook) null, new AllocateMessageQueueAveragely(), true, null);
+        try {
+            SendResult result = producer.send(new Message(topic, "TagA", "traced-key", body("traced")));
+            context.acknowledged(result);
+            facts.put("id", result.getMsgId());
+            prepare(context, consumer);
+            consumer.subscribe(topic, "*");
+            consumer.registerMessageListener((MessageListenerConcurrently) (messages, ignored) -> {
+                messages.forEach(message -> received.add(text(message)));
+                return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            });
+            consumer.start();
+            context.await("the traced message", () -> received.contains("traced"));
+            // One record of the send, one or two of the consumption; who shuts down at once writes none.
+            context.await("its trace", () -> traces(context) >= before + 2);
+        } finally {
+            consumer.shutdown();
+            producer.shutdown();
+        }
+        return facts;
+    }
+
+    /** How many records of traces there are. */
+    private static long traces(Context context) throws Exception {
+        long count = 0;
+        try {
+            for (MessageQueue queue : context.producer().fetchPublishMessageQueues("RMQ_SYS_TRACE_TOPIC")) {
+                count += context.producer().maxOffset(queue);
+            }
+        } catch (MQClientException e) {
+            return 0;  // the first record makes the topic
+        }
+        return count;
     }
 
     /** A new group reads a young topic from its beginning, wherever it says that it starts. */

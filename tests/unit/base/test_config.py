@@ -17,6 +17,7 @@ from firearrow.base.config import (
     updated,
 )
 from firearrow.base.errors import ConfigError
+from firearrow.metrics.settings import MetricsExporter
 from firearrow.nameserver.config import IGNORED_KEYS, NameServerConfig
 from firearrow.net.tls import TlsMode
 from firearrow.wire.properties_text import format_properties, parse_properties
@@ -64,6 +65,7 @@ CHANGED = NameServerConfig(
     delete_topic_with_broker_registration=True,
     need_wait_for_service=True,
     wait_seconds_for_service=7,
+    enable_controller_in_namesrv=True,
     scan_not_active_broker_interval=5_000,
     server_channel_max_idle_time_seconds=60,
     broker_expired_millis=30_000,
@@ -72,6 +74,9 @@ CHANGED = NameServerConfig(
     frame_bytes_max=4096,
     header_bytes_max=2048,
     write_stall_millis=500,
+    metrics_exporter_type=MetricsExporter.PROM,
+    metrics_prom_exporter_port=5560,
+    metrics_prom_exporter_host="::1",
     tls_server_mode=TlsMode.ENFORCING,
     tls_server_cert_path=Path("/etc/cert.pem"),
     tls_server_key_path=Path("/etc/key.pem"),
