@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from firearrow.base.telemetry import RateLimitedLog
 from firearrow.hot import offset_message_id
-from firearrow.model.errors import BrokerError, MessageIllegal, ServerFailed
+from firearrow.model.errors import BrokerError, ServerFailed
 from firearrow.model.message import UNIQ_KEY, properties_bytes
 from firearrow.net.connection import Connection
 from firearrow.net.errors import NetworkError
@@ -43,9 +43,8 @@ class ReplyProcessor:
 
     async def handle_reply(self, command: Command, connection: Connection) -> Command:
         try:
+            # It may be empty: so are all replies that the Go client makes. They are not kept.
             sent, _ = self._send.accept(command, connection)
-            if not command.body:
-                raise MessageIllegal("the reply has no body")
         except BrokerError as error:
             return self._send.refused(command, error)
         sent.properties.update(self._send.reply_extra)
@@ -58,7 +57,7 @@ class ReplyProcessor:
             reply.code, reply.remark = int(ServerFailed.code), problem
         else:  # a client takes apart what it gets, stored or not
             reply.ext |= {"msgId": "0", "queueId": str(sent.queue_id), "queueOffset": "0"}
-        if self._state.config.store_reply_message_enable:
+        if self._state.config.store_reply_message_enable and command.body:
             await self._store(sent, reply)
         return reply
 
