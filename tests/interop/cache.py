@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -29,6 +30,8 @@ REPOSITORY: Final = HERE.parent.parent
 JAVA_SOURCES: Final = HERE / "java"
 GO_SOURCES: Final = HERE / "go"
 NODE_SOURCES: Final = HERE / "node"
+CPP_SOURCES: Final = HERE / "cpp"
+CPP_PACKAGE: Final = "rocketmq==0.4.4"  # the C++ client, compiled, behind a thin layer of ctypes
 
 FETCH_TRIES: Final = 3
 FETCH_TIMEOUT_S: Final = 600.0
@@ -200,7 +203,7 @@ def java_programs(version: str) -> Path:
 def go_program() -> Path:
     """Our Go program, built."""
     go = require_tool("go")
-    sources = [GO_SOURCES / name for name in ("go.mod", "go.sum", "main.go")]
+    sources = [GO_SOURCES / name for name in ("go.mod", "go.sum", "main.go", "ways.go")]
 
     def make(folder: Path) -> None:
         command = [go, "build", "-mod=readonly", "-o", str(folder / "round"), "."]
@@ -230,3 +233,14 @@ def node_program() -> Path:
         run_tool([*command, "--loglevel=error"], folder=folder, tries=FETCH_TRIES)
 
     return made_once("node", fingerprint(sources), make) / "round.js"
+
+
+def cpp_packages() -> Path:
+    """The folder with the C++ client, for PYTHONPATH; its program is `cpp/round.py`."""
+
+    def make(folder: Path) -> None:
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder)]
+        command += ["--disable-pip-version-check", "--no-deps", "--only-binary=:all:", CPP_PACKAGE]
+        run_tool(command, folder=folder, tries=FETCH_TRIES)
+
+    return made_once("cpp", fingerprint([], CPP_PACKAGE), make)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from .apache import RELEASE_5, NameServer, java_command
-from .cache import go_program, node_program, require_tool
+from .cache import CPP_SOURCES, cpp_packages, go_program, node_program, require_tool
 from .processes import Bench, PeerError, PeerProcess
 
 if TYPE_CHECKING:
@@ -126,12 +127,14 @@ def start_go_round(
     topic: str,
     scenarios: Sequence[str] = ("sync-send", "push-consume"),
     *,
+    broker: str = "",
     count: int = 16,
 ) -> RunningRound:
-    """Start scenarios of the classic Go client."""
+    """Start scenarios of the classic Go client; administration needs the broker's address."""
     folder = bench.new_folder("go")
     command = [
         str(go_program()),
+        f"broker={broker}",
         *round_arguments(nameserver.address, topic, scenarios, count=count),
     ]
     process = bench.start("go", command, work_dir=folder, environment={"HOME": str(folder)})
@@ -156,3 +159,14 @@ def start_node_round(
     ]
     process = bench.start("node", command, work_dir=folder, environment={"HOME": str(folder)})
     return RunningRound(process)
+
+
+def start_cpp_round(
+    bench: Bench, nameserver: NameServer, topic: str, scenarios: Sequence[str], *, count: int = 16
+) -> RunningRound:
+    """Start scenarios of the C++ client."""
+    folder = bench.new_folder("cpp")
+    command = [sys.executable, os.fspath(CPP_SOURCES / "round.py")]
+    command += round_arguments(nameserver.address, topic, scenarios, count=count)
+    environment = {"HOME": str(folder), "PYTHONPATH": os.fspath(cpp_packages())}
+    return RunningRound(bench.start("cpp", command, work_dir=folder, environment=environment))

@@ -1,6 +1,6 @@
 // Command round runs scenarios of RocketMQ's classic Go client and prints one line of JSON for each.
 //
-// Usage: round nameserver=HOST:PORT topic=T group=G [count=N] [timeout=SECONDS] SCENARIO...
+// Usage: round nameserver=HOST:PORT topic=T group=G [broker=HOST:PORT] [count=N] [timeout=SECONDS] SCENARIO...
 // The lines, the options and the meaning of the verdict are those of Round.java.
 package main
 
@@ -25,10 +25,10 @@ import (
 type facts map[string]any
 
 type round struct {
-	nameserver, topic, group string
-	count                    int
-	timeout                  time.Duration
-	sent                     map[string]string
+	nameserver, broker, topic, group string
+	count                            int
+	timeout                          time.Duration
+	sent                             map[string]string
 }
 
 var scenarios = map[string]func(*round) (facts, error){
@@ -192,7 +192,8 @@ func main() {
 		}
 	}
 	r := &round{
-		nameserver: options["nameserver"], topic: options["topic"], group: options["group"],
+		nameserver: options["nameserver"], broker: options["broker"],
+		topic: options["topic"], group: options["group"],
 		count:   number(options["count"], 16),
 		timeout: time.Duration(number(options["timeout"], 30)) * time.Second,
 		sent:    map[string]string{},
