@@ -1,4 +1,4 @@
-"""Servers that all interop tests share, and the output of every peer beside a failed test."""
+"""Servers that the tests of a file share, and the output of every peer beside a failed test."""
 
 from __future__ import annotations
 
@@ -41,16 +41,18 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> Iterator[Bench]:
-    """Owner of all processes; ends them with the session."""
+    """Owner of all processes; ends them with the file: an idle Apache broker takes a quarter of a
+    core, and with a dozen of them nothing is on time any more.
+    """
     owner = Bench(tmp_path_factory.mktemp("interop"))
     pytestconfig.stash[BENCH] = owner
     yield owner
     owner.stop_all()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(bench: Bench) -> Cluster:
     """The name server under test with two Apache brokers."""
     return start_cluster(bench, name="interop")

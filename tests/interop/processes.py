@@ -211,7 +211,7 @@ class PeerProcess:
 
 
 class Bench:
-    """All processes of one test session, and the folder they work in."""
+    """All processes of one file of tests, and the folder they work in."""
 
     def __init__(self, folder: Path) -> None:
         """Keep everything that peers write below `folder`."""
@@ -230,7 +230,7 @@ class Bench:
     def reserve_ports(self) -> int:
         """Find a port that is free together with those a broker needs beside it.
 
-        A JVM takes seconds until it binds its ports. Until the end of the session no other peer, of
+        A JVM takes seconds until it binds its ports. As long as the bench lasts no other peer, of
         this run or of one beside it, gets the same block: one port in it stays bound by us.
         """
         generator = random.Random(f"{os.getpid()} {time.monotonic_ns()}")
@@ -251,7 +251,7 @@ class Bench:
         work_dir: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> PeerProcess:
-        """Start a process that ends at the latest with the session."""
+        """Start a process that ends at the latest with the bench."""
         peer = PeerProcess(
             name,
             command,

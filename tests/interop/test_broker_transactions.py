@@ -21,7 +21,7 @@ Unique = Callable[[str], str]
 STOP_TIMEOUT_S: Final = 60.0
 QUICK: Final = {
     "transactionCheckInterval": 400,
-    "transactionTimeOut": 300,
+    "transactionTimeOut": 2_000,  # a machine under load is late with what it has decided
     "transactionCheckMax": 6,
     "transactionOpBatchInterval": 200,
 }

@@ -26,7 +26,7 @@ final class Transacting {
     private static final Map<String, LocalTransactionState[]> KINDS = new LinkedHashMap<>();
 
     private static final String PARKED = "TRANS_CHECK_MAX_TIME_TOPIC";
-    private static final int GRACE_SECONDS = 2;
+    private static final int GRACE_SECONDS = 4;
     private static final Set<String> MOVED = Set.of("commit", "rollback", "later-commit", "later-rollback");
 
     static {
@@ -315,6 +315,7 @@ final class Transacting {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(context.group + "-" + name);
         consumer.setNamesrvAddr(context.nameserver);
         consumer.setPollNameServerInterval(1000);
+        consumer.setHeartbeatBrokerInterval(1000);  // the topic may be made after it starts
         consumer.setInstanceName(name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
