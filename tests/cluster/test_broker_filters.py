@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ from tests.broker_requests import (
 )
 from tests.support import ServedBroker, running_broker, until
 
+from firearrow.broker.filtering import PARTS_A_TURN
+from firearrow.filters.expression import filter_for
+from firearrow.filters.sql import compile_sql
 from firearrow.model.errors import ResponseCode
 from firearrow.model.group import SubscriptionData
 from firearrow.testing import ManualClock
@@ -245,3 +249,51 @@ async def test_entries_of_a_queue_show_which_messages_a_filter_lets_through(
         found = java_json.decode(reply.body, bodies.QueryConsumeQueueBody)
         assert [entry.eval for entry in found.queue_data] == [False, True]
         assert found.filter_data == "SQL92: a > 5"
+
+
+# --- large expressions ------------------------------------------------------------------------
+
+
+def one_of(count: int) -> str:
+    """An expression that costs a lot for all messages but those whose `a` is above a thousand."""
+    return " OR ".join(f"a = {1_000 + number}" for number in range(1, count + 1))
+
+
+async def test_long_expressions_are_compiled_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, str] = {}
+
+    def watched(subscription: SubscriptionData) -> object:
+        threads[subscription.sub_string] = threading.current_thread().name
+        return filter_for(subscription)
+
+    monkeypatch.setattr("firearrow.broker.filter_table.filter_for", watched)
+    loop_thread = threading.current_thread().name
+    async with running_broker(tmp_path, enable_property_filter=True) as served:
+        await fill(served, 1_007, 5)
+        assert texts(await served.ask(sql_pull("a = 5"))) == [b"5"]
+        assert (await served.ask(check(sql(one_of(100))))).code == 0
+        assert texts(await served.ask(sql_pull(one_of(101)))) == [b"1007"]
+        assert (await served.ask(heartbeat("c", sql(one_of(102))))).code == 0
+        assert texts(await served.ask(pull(expression=None))) == [b"1007"]
+        assert (await served.ask(sql_pull(one_of(100) + " OR"))).code == REFUSED
+    assert threads.pop("a = 5") == loop_thread
+    assert len(threads) == 4
+    assert loop_thread not in threads.values()
+
+
+async def test_costly_expression_looks_at_fewer_messages_at_a_time_and_misses_none(
+    tmp_path: Path,
+) -> None:
+    costly = one_of(500)
+    async with running_broker(tmp_path, enable_property_filter=True) as served:
+        await fill(served, *range(70), 1_499)
+        offset, ends = 0, []
+        while (reply := await served.ask(sql_pull(costly, offset))).code != 0:
+            assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            offset = pulled(reply).next_begin_offset
+            ends.append(offset)
+        assert texts(reply) == [b"1499"]
+        looks = PARTS_A_TURN // compile_sql(costly).parts
+        assert ends == [looks, 2 * looks]

@@ -657,3 +657,21 @@ async def test_open_transactions_of_an_apache_broker_are_taken_up(tmp_path: Path
         last = lookup.by_queue_offset("GcTx", 1, lookup.max_offset("GcTx", 1) - 1)
         assert last is not None
         assert last.body == b"tx UNKNOW3"
+    said = json.loads((tmp_path / "store/config/transactionMetrics").read_text())
+    assert {topic: one["count"] for topic, one in said["transactionCount"].items()} == {"GcTx": 1}
+
+
+async def test_how_many_are_open_is_written_down_for_apache(tmp_path: Path) -> None:
+    path, clock = tmp_path / "config/transactionMetrics", ManualClock()
+
+    def written() -> dict[str, int]:
+        text = path.read_text() if path.exists() else '{"transactionCount":{}}'
+        return {topic: one["count"] for topic, one in json.loads(text)["transactionCount"].items()}
+
+    async with running_broker(tmp_path, clock) as served:
+        first = await begun(served, clock, b"one")
+        await begun(served, clock, b"two")
+        await clock.advance(10_000)
+        await until(lambda: written() == {TOPIC: 2}, "the file")
+        assert (await served.ask(end(first))).code == 0
+    assert written() == {TOPIC: 1}

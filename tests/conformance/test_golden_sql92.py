@@ -33,6 +33,11 @@ CASES: Final = [
 ]
 
 
+GROWN: Final[dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "data" / "sql92-grown.json").read_text("utf-8")
+)
+
+
 def properties_of(message: dict[str, Any]) -> dict[str, str]:
     properties: dict[str, str] = {"WAIT": "true", "TRACE_ON": "true"} | message["props"]
     for name in ("tags", "keys"):
@@ -60,3 +65,24 @@ def test_table_is_the_recorded_one() -> None:
     assert len(CASES) == 193
     refused = {e for group in RECORDED["groups"].values() for e, code, _ in group if code}
     assert not WITH_TEXT_BEHIND & refused
+
+
+@pytest.mark.parametrize(
+    ("expression", "matching"),
+    [(expression, matching) for expression, _, matching in GROWN["groups"]["accepted"]],
+)
+def test_grown_expression_matches_what_it_matches_in_apache(
+    expression: str, matching: list[int]
+) -> None:
+    wanted = compile_sql(expression)
+    found = [number for number, each in enumerate(GROWN["messages"]) if wanted.matches(each)]
+    assert found == matching
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [row[0] for kind in ("refused", "text behind") for row in GROWN["groups"][kind]],
+)
+def test_expression_that_apache_refuses_or_reads_in_part_is_refused(expression: str) -> None:
+    with pytest.raises(SubscriptionParseFailed, match="character"):
+        compile_sql(expression)

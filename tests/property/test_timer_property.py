@@ -275,6 +275,26 @@ class TimerMachine(RuleBasedStateMachine):
         assert not self.counts_are_exact or self.timers.counts.waiting(TOPIC) == 0
 
 
+def test_message_taken_back_while_the_disk_was_slow_stays_away_after_a_crash() -> None:
+    """Its slot was over, and on disk so, before anybody could see either of the two."""
+    machine = TimerMachine()
+    try:
+        machine.checkpoint()
+        machine.pass_time(ms=2_500)
+        machine.have_a_slow_disk()
+        machine.send(delay_ms=1_000, kind=TIMER_DELIVER_MS, size=0)
+        machine.run(machine._take_back(machine.waiting[0]))  # noqa: SLF001
+        for _ in range(5):
+            machine.pass_time(ms=20_000)
+        machine.flush()
+        machine.die_and_start(ms=0)
+        assert machine.timers.files.checkpoint.read_ms > machine.waiting[0].due_ms
+        machine.pass_time(ms=1_000)
+        machine.none_is_early_and_what_was_taken_back_stays_away()
+    finally:
+        machine.teardown()
+
+
 TestTimers = TimerMachine.TestCase
 TestTimers.settings = settings(
     max_examples=int(os.environ.get("FIREARROW_TIMER_EXAMPLES", "15")), stateful_step_count=40

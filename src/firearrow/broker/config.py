@@ -126,6 +126,7 @@ class BrokerConfig(StoreConfig):
     flush_consumer_offset_interval: int = setting(5_000, least=10)
     flush_filter_data_interval: int = setting(10_000, least=10)  # ours; 10 s in Apache
     flush_delay_offset_interval: int = setting(10_000, least=10)
+    transaction_metric_flush_interval: int = setting(10_000, least=10)
     register_name_server_period: int = setting(30_000, least=10_000, most=60_000)
     register_broker_timeout_mills: int = setting(24_000, least=1)
     use_server_side_reset_offset: bool = setting(default=True, remote=True)

@@ -10,6 +10,7 @@ Heartbeats bring them, pulls use them, and `config/consumerFilter.json` keeps th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,7 +19,7 @@ import msgspec
 
 from firearrow.filters.expression import filter_for
 from firearrow.model.errors import BrokerError
-from firearrow.model.group import PYTHON, SubscriptionData, is_tag_type
+from firearrow.model.group import PYTHON, SQL92, SubscriptionData, is_tag_type
 from firearrow.model.topic import Int32, Int64
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COMPILED_MAX: Final = 1_000  # expressions that are remembered
+PARTS_MAX: Final = 50_000  # of all of them; a kilobyte each, or less
+SHORT_CHARS: Final = 200  # expressions up to this long are compiled in a few milliseconds
 DEAD_SINCE_AT_LEAST_MS: Final = 30_000  # what is loaded died with the last broker, or before
 
 
@@ -85,6 +88,8 @@ class FilterTable:
         self._keep_dead_ms = keep_dead_ms
         self._filters: dict[tuple[str, str], Registered] = {}
         self._compiled: dict[tuple[str, str], SqlFilter | BrokerError] = {}
+        self._parts = 0  # of all expressions that are remembered
+        self._compiling = asyncio.Lock()
         self.changed = False  # since somebody last took it off
 
     # --- compiling --------------------------------------------------------------------------
@@ -94,17 +99,37 @@ class FilterTable:
         key = (subscription.expression_type, subscription.sub_string)
         found = self._compiled.get(key)
         if found is None:
-            if len(self._compiled) >= COMPILED_MAX:
-                self._compiled.clear()
-            try:
-                found = filter_for(subscription)  # type: ignore[assignment]
-            except BrokerError as error:
-                found = error
-            assert found is not None
-            self._compiled[key] = found
+            found = _compile(subscription)
+            self._remember(key, found)
         if isinstance(found, BrokerError):
             raise type(found)(str(found))
         return found
+
+    def _remember(self, key: tuple[str, str], found: SqlFilter | BrokerError) -> None:
+        parts = 0 if isinstance(found, BrokerError) else found.parts
+        if len(self._compiled) >= COMPILED_MAX or self._parts + parts > PARTS_MAX:
+            self._compiled.clear()
+            self._parts = 0
+        self._compiled[key] = found
+        self._parts += parts
+
+    def long_ones(self, subscriptions: Iterable[SubscriptionData]) -> list[SubscriptionData]:
+        """Those that would hold up everybody while they are compiled: `compile_aside` first."""
+        return [
+            one
+            for one in subscriptions
+            if one.expression_type == SQL92
+            and len(one.sub_string) > SHORT_CHARS
+            and (one.expression_type, one.sub_string) not in self._compiled
+        ]
+
+    async def compile_aside(self, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Compile in a thread, one after the other; `compiled` finds them."""
+        for subscription in subscriptions:
+            key = (subscription.expression_type, subscription.sub_string)
+            async with self._compiling:
+                if key not in self._compiled:
+                    self._remember(key, await asyncio.to_thread(_compile, subscription))
 
     # --- registering ------------------------------------------------------------------------
 
@@ -217,6 +242,13 @@ class FilterTable:
                 for topic, groups in by_topic.items()
             }
         )
+
+
+def _compile(subscription: SubscriptionData) -> SqlFilter | BrokerError:
+    try:
+        return filter_for(subscription)  # type: ignore[return-value]
+    except BrokerError as error:
+        return error
 
 
 def _all_of(saved: SavedFilters) -> Iterator[SavedFilter]:

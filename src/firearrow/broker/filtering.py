@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from firearrow.wire.headers import PullMessageRequest
 
 _RETRY_TOPIC: Final = (b"RETRY_TOPIC",)
+PARTS_A_TURN: Final = 50_000  # of an expression, over all messages: about ten milliseconds
 
 
 class Wanted(NamedTuple):
@@ -34,6 +35,7 @@ class Wanted(NamedTuple):
     codes: Collection[int] | None = None  # None: any
     record: Callable[[memoryview], bool] | None = None  # None: all
     judge: Callable[[Sequence[Candidate]], Awaitable[bytes]] | None = None  # elsewhere, later
+    looks: int | None = None  # messages that one answer may cost; None: as many as any
 
     @property
     def by_tags_alone(self) -> bool:
@@ -127,7 +129,8 @@ class Filtering:
     def _wanted(self, asked: PullMessageRequest, wanted: SqlFilter) -> Wanted:
         if asked.topic.startswith(RETRY_PREFIX) and self._config().filter_support_retry:
             return Wanted(record=self._of_origin(asked.consumer_group))
-        return Wanted(record=wanted_records(wanted))
+        looks = max(1, PARTS_A_TURN // wanted.parts)
+        return Wanted(record=wanted_records(wanted), looks=looks)
 
     def _of_origin(self, group: str) -> Callable[[memoryview], bool]:
         """A message that comes again is wanted by the filter of the topic that it came from."""

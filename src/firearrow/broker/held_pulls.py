@@ -35,6 +35,7 @@ class HeldPull:
     done: bool = False
     # Looks at a whole record that a tag lets through; None: that is enough.
     wanted: Callable[[memoryview], bool] | None = None
+    looks: int | None = None  # so many at a time; then it is answered that it may go on
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +93,22 @@ class HeldPulls:
         codes = held.codes
         if codes is None and held.wanted is None:
             return True
+        looks_end = None if held.looks is None else held.checked_to + held.looks
         while held.checked_to < queue.max_offset:
             raw = queue.entries(held.checked_to, queue.max_offset - held.checked_to)
             if not raw:
                 return True  # something is odd there: let the pull find out
             for physical, size, code in ENTRY.iter_unpack(raw):
                 low = code & 0xFFFFFFFF
-                if codes is None or (low - (1 << 32) if low >> 31 else low) in codes:
-                    if held.wanted is None:
-                        return True
-                    record = self._read(physical, size)
-                    if record is None or held.wanted(record):
-                        return True
+                if (codes is None or (low - (1 << 32) if low >> 31 else low) in codes) and (
+                    held.wanted is None
+                    or (record := self._read(physical, size)) is None
+                    or held.wanted(record)
+                ):
+                    return True
                 held.checked_to += 1
+                if held.checked_to == looks_end and looks_end < queue.max_offset:
+                    return True
         return False
 
     def expire(self) -> None:

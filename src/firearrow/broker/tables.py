@@ -90,6 +90,14 @@ class Tables:
             lambda: self._sequences,
             is_ours=True,
         )
+        self._open_transactions = bodies.TransactionMetrics()
+        self._counted: dict[str, int] | None = None  # as they were written last
+        self.transactions = SavedTable(
+            folder / "transactionMetrics",
+            bodies.TransactionMetrics,
+            tasks,
+            lambda: self._open_transactions,
+        )
 
     def load(self) -> None:
         """What the last broker wrote, and what is always there."""
@@ -165,6 +173,11 @@ class Tables:
         tasks.every(
             config.flush_delay_offset_interval, self._save_sequences_soon, name="save-sequences"
         )
+        tasks.every(
+            config.transaction_metric_flush_interval,
+            self._save_transactions_soon,
+            name="save-transactions",
+        )
 
     def save_soon(self) -> None:
         """What follows the log, as it is after a start."""
@@ -181,6 +194,7 @@ class Tables:
         state = self._state
         self._take_offsets()
         self._take_filters()
+        self._take_transactions()
         store = state.store.statistics()
         is_final = state.replication.confirm_offset >= store.end_offset
         if store.flushed_offset >= store.end_offset and is_final:
@@ -205,7 +219,27 @@ class Tables:
             self.python_filters,
             self.sequences,
             self.modes,
+            self.transactions,
         )
+
+    def _take_transactions(self) -> None:
+        """How many are open we know from the log; Apache's broker has only what is written here."""
+        counts, now_ms = self._state.transactions.halves.by_topic, self._state.clock.now_ms()
+        if self._is_slave or counts == self._counted:
+            return
+        self._counted = dict(counts)
+        self._open_transactions = bodies.TransactionMetrics(
+            data_version=self._open_transactions.data_version.next_version(now_ms),
+            transaction_count={
+                topic: bodies.TimerMetric(count=count, time_stamp=now_ms)
+                for topic, count in counts.items()
+            },
+        )
+        self.transactions.changed()
+
+    def _save_transactions_soon(self) -> None:
+        self._take_transactions()
+        self.transactions.save_soon()
 
     def _take_filters(self) -> None:
         self._state.filters.forget_old()

@@ -269,10 +269,13 @@ class TimerService:
             return
         takes_back = TIMER_DEL_UNIQKEY in properties
         if slot_ms < self._front.time_ms:
-            if takes_back or self._deliver_late(record, properties, slot_ms):
+            # What was in the queue at the start waits for all of it: one behind may take it back.
+            if self._next >= self._caught_up_at and (
+                takes_back or self._deliver_late(record, properties, slot_ms)
+            ):
                 self.recalls.forget(properties, self._next)
                 return
-            slot_ms = self._front.time_ms  # the clock was set back
+            slot_ms = self._front.time_ms  # or the clock was set back
         magic = MAGIC_DEFAULT | (MAGIC_ROLL if rolled else 0) | (MAGIC_DELETE if takes_back else 0)
         position = self._append(record, properties, slot_ms, written_ms, magic)
         if slot_ms <= self._last_open.time_ms:

@@ -74,6 +74,20 @@ FAMILIES: Final = (
         "message_app",
     ),
     Family(
+        "transaction",
+        "Transactions: which are open; parked ones asked about again.",
+        "Operate",
+        ("waiting_commands",),
+        "transaction_app",
+    ),
+    Family(
+        "timer",
+        "Messages that wait for their time: count, list, take back.",
+        "Operate",
+        ("waiting_commands",),
+        "timer_app",
+    ),
+    Family(
         "store",
         "Look into a store directory without a broker.",
         "Operate",

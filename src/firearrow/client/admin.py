@@ -7,6 +7,7 @@ This file is the list of what there is; how each is done is in the modules `admi
     admin_groups    groups, who is connected
     admin_offsets   progress, resets
     admin_messages  messages by id, key and place, traces, dead letters
+    admin_waiting   open transactions, timers
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 
 import msgspec
 
+from firearrow.client import admin_waiting
 from firearrow.client.admin_cluster import Cluster
 from firearrow.client.admin_groups import Groups, GroupSettings
 from firearrow.client.admin_messages import Messages, resend_copy
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
         OffsetReset,
         TopicStats,
     )
+    from firearrow.client.admin_waiting import BrokerTransactions, TimerPage
     from firearrow.client.message import ReceivedMessage
     from firearrow.client.sending import SendReceipt
     from firearrow.wire.bodies import (
@@ -530,6 +533,28 @@ class Admin:
         address = await self._cluster.master(message.broker_name)
         return await self._groups.consume_directly(
             on_wire, client_id, message.queue.topic, message.offset_msg_id, address
+        )
+
+    # --- what waits -------------------------------------------------------------------------
+
+    async def open_transactions(self, limit: int = 100) -> list[BrokerTransactions]:
+        """Half messages that wait for their end, with age and number of checks, by broker.
+
+        Brokers that cannot say, Apache's, are left out.
+        """
+        return await admin_waiting.open_transactions(self, limit)
+
+    async def timer_counts(self) -> dict[str, int]:
+        """How many messages of each topic wait for their time, on all brokers."""
+        return await admin_waiting.timer_counts(self)
+
+    async def waiting_timers(self, topic: str, *, begin_ms: int = 0, limit: int = 100) -> TimerPage:
+        """Messages of a topic that wait for their time, soonest first, with recall handles.
+
+        RequestNotSupported by Apache's brokers.
+        """
+        return await admin_waiting.waiting_timers(
+            self, self._wire(topic), begin_ms=begin_ms, limit=limit
         )
 
     # --- dead letters -----------------------------------------------------------------------

@@ -1,12 +1,12 @@
 """What waits on brokers, as consoles list it: timers, open transactions; and replication.
 
-Functions over `Admin.request`: FireArrow's brokers answer all of them, others some.
+FireArrow's brokers answer all of it, others some.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from firearrow.client.admin_cluster import together
 from firearrow.model.errors import RequestNotSupported, ServerFailed
@@ -16,10 +16,21 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.headers import GetOpenTransactionsRequest, ListTimersRequest
 
 if TYPE_CHECKING:
-    from firearrow.client.admin import Admin
-    from firearrow.wire.bodies import OpenTransaction, WaitingTimer
+    from firearrow.wire.bodies import ClusterInfo, OpenTransaction, WaitingTimer
+    from firearrow.wire.command import Command
+    from firearrow.wire.header import Header
 
 PAGES_MAX: Final = 64  # a page may be empty though there is more
+
+
+class Asks(Protocol):
+    """What an Admin is to these functions."""
+
+    async def clusters(self) -> ClusterInfo: ...
+
+    async def request(
+        self, address: str, code: RequestCode, header: Header | None = None
+    ) -> Command: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +50,13 @@ class TimerPage:
     cursors: dict[str, str]
 
 
-async def masters(admin: Admin) -> dict[str, str]:
+async def masters(admin: Asks) -> dict[str, str]:
     """Addresses of masters, by broker name."""
     table = (await admin.clusters()).broker_addr_table
     return {name: one.master_addr for name, one in sorted(table.items()) if one.master_addr}
 
 
-async def open_transactions(admin: Admin, limit: int = 100) -> list[BrokerTransactions]:
+async def open_transactions(admin: Asks, limit: int = 100) -> list[BrokerTransactions]:
     """Half messages that wait for their end; nothing of brokers that cannot say."""
 
     async def ask(name: str, address: str) -> BrokerTransactions | None:
@@ -63,7 +74,7 @@ async def open_transactions(admin: Admin, limit: int = 100) -> list[BrokerTransa
     return [one for one in found if one is not None]
 
 
-async def timer_counts(admin: Admin) -> dict[str, int]:
+async def timer_counts(admin: Asks) -> dict[str, int]:
     """How many messages of each topic wait for their time, on all brokers."""
 
     async def ask(address: str) -> TimerMetrics:
@@ -82,7 +93,7 @@ async def timer_counts(admin: Admin) -> dict[str, int]:
 
 
 async def waiting_timers(
-    admin: Admin,
+    admin: Asks,
     topic: str,
     *,
     begin_ms: int = 0,
@@ -120,7 +131,7 @@ async def waiting_timers(
     )
 
 
-async def ha_status(admin: Admin, address: str) -> HARuntimeInfo:
+async def ha_status(admin: Asks, address: str) -> HARuntimeInfo:
     """Replication as a broker sees it: a master its slaves, a slave its master."""
     answer = await admin.request(address, RequestCode.GET_BROKER_HA_STATUS)
     return java_json.decode(answer.body, HARuntimeInfo)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         OffsetReset,
         TopicStats,
     )
+    from firearrow.client.admin_waiting import BrokerTransactions, TimerPage
     from firearrow.client.message import ReceivedMessage
     from firearrow.client.options import ClientOptions
     from firearrow.client.sending import SendReceipt
@@ -368,6 +369,18 @@ class Admin(BlockingClient[aio_admin.Admin]):
     ) -> ConsumeMessageDirectlyResult:
         """Have one member consume a message now, and hear what it made of it."""
         return portal.call(self._here().consume_directly, group, client_id, message)
+
+    def open_transactions(self, limit: int = 100) -> list[BrokerTransactions]:
+        """Half messages that wait for their end, with age and number of checks, by broker."""
+        return portal.call(self._here().open_transactions, limit)
+
+    def timer_counts(self) -> dict[str, int]:
+        """How many messages of each topic wait for their time, on all brokers."""
+        return portal.call(self._here().timer_counts)
+
+    def waiting_timers(self, topic: str, *, begin_ms: int = 0, limit: int = 100) -> TimerPage:
+        """Messages of a topic that wait for their time, soonest first, with recall handles."""
+        return portal.call(self._here().waiting_timers, topic, begin_ms=begin_ms, limit=limit)
 
     def dlq_messages(self, group: str, limit: int | None = None) -> Iterator[ReceivedMessage]:
         """What a group gave up on, oldest first; it stays in the queue."""

@@ -9,6 +9,7 @@ every detail but one: text behind a complete expression is refused here and igno
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any, Final
@@ -56,16 +57,18 @@ class SqlFilter:
     """A compiled expression.
 
     `evaluate` takes the values of the properties in `names`, None for those that a message does not
-    have, and nothing else: whoever has many messages looks up only these.
+    have, and nothing else: whoever has many messages looks up only these. The more `parts` it has,
+    the longer that takes.
     """
 
-    __slots__ = ("evaluate", "expression", "names")
+    __slots__ = ("evaluate", "expression", "names", "parts")
 
     def __init__(
-        self, expression: str, names: tuple[str, ...], evaluate: Callable[..., bool]
+        self, expression: str, names: tuple[str, ...], parts: int, evaluate: Callable[..., bool]
     ) -> None:
         self.expression = expression
         self.names = names
+        self.parts = parts
         self.evaluate = evaluate
 
     def __repr__(self) -> str:
@@ -80,7 +83,7 @@ class SqlFilter:
 def compile_sql(expression: str) -> SqlFilter:
     """Compile an expression; SubscriptionParseFailed says where it is wrong, and why."""
     tree = parse_sql(expression)
-    return SqlFilter(expression, names_of(tree), evaluator_of(tree))
+    return SqlFilter(expression, names_of(tree), tree.measure.nodes, evaluator_of(tree))
 
 
 def parse_sql(expression: str) -> Node:
@@ -122,8 +125,11 @@ def _parser() -> Lark:
             "SQL92 expressions need the package lark: pip install 'firearrow[server]'"
         ) from error
     grammar = resources.files("firearrow.filters").joinpath("sql.lark").read_text("utf-8")
-    # The nodes are made while the text is read: no tree of lark's ever exists, however deep.
-    return Lark(grammar, parser="lalr", lexer="basic", transformer=_Reader())
+    # The nodes are made while the text is read: no tree of lark's ever exists, however deep. In
+    # ASCII only, upper and lower case are pairs: elsewhere a dotless i is an I as well.
+    return Lark(
+        grammar, parser="lalr", lexer="basic", transformer=_Reader(), g_regex_flags=re.ASCII
+    )
 
 
 class _Reader:

@@ -143,12 +143,17 @@ class QueueReader:
         *,
         codes: Collection[int] | None = None,
         wanted: Callable[[memoryview], bool] | None = None,
+        looks: int | None = None,
     ) -> Got:
-        """Records from `offset` on; `codes` are tag hashes, `wanted` looks at whole records."""
+        """Records from `offset` on; `codes` are tag hashes, `wanted` looks at whole records.
+
+        With `looks`, at so many entries at most.
+        """
         config, commit_log = self._config, self._log
         per_file = queue.entries_per_file
         most, bytes_max, scan = self.limits
-        raw = queue.entries(offset, max(scan, max_count))
+        scan = max(scan, max_count)
+        raw = queue.entries(offset, scan if looks is None else min(scan, looks))
         got = Got(Status.NO_MATCHED_MESSAGE, offset, queue.min_offset, queue.max_offset)
         if not raw:
             got.status = Status.OFFSET_FOUND_NULL

@@ -513,9 +513,10 @@ class MessageStore:
         *,
         codes: Collection[int] | None = None,
         wanted: Callable[[memoryview], bool] | None = None,
+        looks: int | None = None,
     ) -> Got:
         """Messages of a queue from `offset` on: those with one of these tag hashes, if given, that
-        `wanted` likes, if given.
+        `wanted` likes, if given; at most so many `looks` at messages, if given.
         """  # noqa: D205 - one thought
         queue = self._queues.find(topic, queue_id)
         answer = outside(queue, offset)
@@ -523,7 +524,7 @@ class MessageStore:
             return answer
         if queue is None or self._reader is None:
             raise ServiceNotAvailable("the store is not started")
-        return self._reader.read(queue, offset, max_count, codes=codes, wanted=wanted)
+        return self._reader.read(queue, offset, max_count, codes=codes, wanted=wanted, looks=looks)
 
     def pull_path(self, gates: dict[bytes, PullGate], *, far: bool) -> PullPath:
         """The compiled way to `get`, for a store that is started.

@@ -108,6 +108,27 @@ async def test_pull_is_woken_by_what_it_wants_and_looks_at_nothing_twice(tmp_pat
         assert pulls.waiting == 0
 
 
+async def test_pull_with_a_costly_filter_is_answered_after_so_many_looks(tmp_path: Path) -> None:
+    pulls, looked = Pulls(), []
+
+    def wants(record: memoryview) -> bool:
+        looked.append(bytes(record))
+        return False
+
+    async with open_store(tmp_path) as store:
+        pulls.held = HeldPulls(
+            pulls.clock, limit=10, limit_of_channel=10, read=lambda *_: memoryview(b"record")
+        )
+        store.listen(pulls.held.wake)
+        pulls.park("costly", wanted=wants, looks=3)
+        await put_all(store, [message()])
+        await put_all(store, [message(), message(), message()])
+        assert pulls.answered == []
+        await put_all(store, [message() for _ in range(5)])
+        assert pulls.answered == ["costly"]
+        assert len(looked) == 1 + 3 + 3
+
+
 async def test_pull_of_another_queue_sleeps_on(tmp_path: Path) -> None:
     pulls = Pulls()
     async with open_store(tmp_path) as store:

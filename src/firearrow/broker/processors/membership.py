@@ -12,7 +12,10 @@ from firearrow.wire import bodies, headers, java_json
 from firearrow.wire.command import Command, reply_to
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from firearrow.broker.state import BrokerState
+    from firearrow.model.group import SubscriptionData
     from firearrow.net.connection import Connection
 
 log = logging.getLogger(__name__)
@@ -23,9 +26,35 @@ class MembershipProcessor:
         self._state = state
         self._divergent: set[str] = set()  # groups that were complained about
 
-    def handle_heartbeat(self, command: Command, connection: Connection) -> Command:
+    def handle_heartbeat(
+        self, command: Command, connection: Connection
+    ) -> Command | Awaitable[Command | None]:
         """Note who is here and what they want; groups that changed share their queues anew."""
         said = java_json.decode(command.body, bodies.HeartbeatData)
+        long_ones = self._state.filters.long_ones(
+            subscription
+            for consumer in said.consumer_data_set
+            for subscription in consumer.subscription_data_set
+        )
+        if long_ones:
+            return self._heartbeat_later(command, connection, said, long_ones)
+        return self._heartbeat(command, connection, said)
+
+    async def _heartbeat_later(
+        self,
+        command: Command,
+        connection: Connection,
+        said: bodies.HeartbeatData,
+        long_ones: list[SubscriptionData],
+    ) -> Command | None:
+        await self._state.filters.compile_aside(long_ones)
+        if connection.closed.done():
+            return None  # who is gone meanwhile must not be noted as here
+        return self._heartbeat(command, connection, said)
+
+    def _heartbeat(
+        self, command: Command, connection: Connection, said: bodies.HeartbeatData
+    ) -> Command:
         state = self._state
         now_ms = state.clock.elapsed_ms()
 
@@ -87,10 +116,18 @@ class MembershipProcessor:
             self._state.notify_group(name)
         return reply_to(command)
 
-    def handle_check_client(self, command: Command, _: Connection) -> Command:
+    def handle_check_client(self, command: Command, _: Connection) -> Command | Awaitable[Command]:
         """A consumer asks whether the broker can filter as it wishes."""
         said = java_json.decode(command.body, bodies.CheckClientRequestBody)
+        long_ones = self._state.filters.long_ones([said.subscription_data])
+        if long_ones:
+            return self._check_later(command, said.subscription_data)
         self._state.filtering.check(said.subscription_data)
+        return reply_to(command)
+
+    async def _check_later(self, command: Command, subscription: SubscriptionData) -> Command:
+        await self._state.filters.compile_aside([subscription])
+        self._state.filtering.check(subscription)
         return reply_to(command)
 
     def handle_consumer_list(self, command: Command, _: Connection) -> Command:

@@ -22,7 +22,7 @@ from firearrow.model.errors import (
     SystemBusy,
     TopicNotFound,
 )
-from firearrow.model.group import MessageModel, SubscriptionData, is_tag_type
+from firearrow.model.group import SQL92, MessageModel, SubscriptionData, is_tag_type
 from firearrow.model.topic import Perm
 from firearrow.store.reading import Got, Status
 from firearrow.wire import headers
@@ -75,6 +75,10 @@ class PullProcessor:
         self, command: Command, connection: Connection
     ) -> Command | Awaitable[Command | None] | None:
         asked = headers.PullMessageRequest.from_ext(command.ext)
+        if asked.sys_flag & _SUBSCRIPTION and asked.expression_type == SQL92:
+            carried = _carried(asked)
+            if self._state.filters.long_ones([carried]):
+                return self._pull_later(command, connection, carried)
         group, topic = self._check(command, asked)
         want = self._wanted(asked, group)
         flags = asked.sys_flag
@@ -98,6 +102,16 @@ class PullProcessor:
         if self._state.store.warming.is_cold(asked.topic, asked.queue_id, asked.queue_offset):
             return self._pull_cold(asked, run)
         return run()
+
+    async def _pull_later(
+        self, command: Command, connection: Connection, carried: SubscriptionData
+    ) -> Command | None:
+        """One whose expression takes long to compile."""
+        await self._state.filters.compile_aside([carried])
+        if connection.closed.done():
+            return None
+        answer = self.handle_pull(command, connection)
+        return answer if answer is None or isinstance(answer, Command) else await answer
 
     async def _pull_cold(
         self, asked: headers.PullMessageRequest, run: Callable[[], Command | None]
@@ -160,12 +174,7 @@ class PullProcessor:
         if carried:
             if asked.subscription and not asked.subscription.replace("||", ""):
                 raise SubscriptionParseFailed(f"{asked.subscription!r} names no tag")
-            subscription = SubscriptionData.of(
-                asked.topic,
-                asked.subscription or "*",
-                version=asked.sub_version,
-                expression_type=asked.expression_type or "TAG",
-            )
+            subscription = _carried(asked)
         else:
             subscription = self._registered(asked, group)
         if not is_tag_type(subscription.expression_type):
@@ -240,6 +249,7 @@ class PullProcessor:
             asked.max_msg_nums,
             codes=want.codes,
             wanted=want.record,
+            looks=want.looks,
         )
         code = code_of(got, asked.queue_offset)
         if state.config.broker_role is BrokerRole.SLAVE and code != ResponseCode.SUCCESS:
@@ -254,6 +264,7 @@ class PullProcessor:
                 want.codes,
                 lambda: self._answer(command, connection, asked, topic, group, want),
                 wanted=want.record,
+                looks=want.looks,
             )
             if state.held.park(held):
                 return None
@@ -375,6 +386,16 @@ class PullProcessor:
         key = f"{asked.topic}@{asked.consumer_group}"
         statistics.add("GROUP_GET_NUMS", key, got.count)
         statistics.add("GROUP_GET_SIZE", key, got.size)
+
+
+def _carried(asked: headers.PullMessageRequest) -> SubscriptionData:
+    """The subscription that a pull brings along."""
+    return SubscriptionData.of(
+        asked.topic,
+        asked.subscription or "*",
+        version=asked.sub_version,
+        expression_type=asked.expression_type or "TAG",
+    )
 
 
 def code_of(got: Got, asked_offset: int) -> int:

@@ -64,6 +64,13 @@ class TimerMetrics(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     timing_count: dict[str, TimerMetric] = {}
 
 
+class TransactionMetrics(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """How many transactions of each topic are open."""
+
+    data_version: DataVersion = DataVersion()
+    transaction_count: dict[str, TimerMetric] = {}
+
+
 class OpenTransaction(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Ours: a half message that waits for its end."""
 
