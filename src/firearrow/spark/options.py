@@ -27,6 +27,7 @@ LATEST: Final = -1
 READER_GROUP: Final = "TOOLS_CONSUMER"  # every broker has it; for queries that name no group
 SUBSCRIBE_ALL: Final = "*"
 EVERY_BROKER: Final = ""  # a queue that was named without its broker
+EVERY_QUEUE: Final = -1  # a topic that was named without its queues
 
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _UNITS_MS: Final = {
@@ -182,10 +183,11 @@ class Given:
 
 
 def queue_numbers(name: str, value: object) -> dict[QueueName, int]:
-    """A number for each queue, out of JSON: by topic and queue, or flat.
+    """A number for each queue, out of JSON: by topic and queue, or flat, or for a whole topic.
 
     ``{"orders": {"broker-a:0": 5}}``, ``{"orders": {"broker-a@0": 5}}``,
-    ``{"orders": {"0": 5}}`` (that queue on every broker), ``{"orders@broker-a@0": 5}``
+    ``{"orders": {"0": 5}}`` (that queue on every broker), ``{"orders@broker-a@0": 5}``,
+    ``{"orders": 5}``
     """
     if not isinstance(value, dict):
         raise OptionError(
@@ -196,8 +198,10 @@ def queue_numbers(name: str, value: object) -> dict[QueueName, int]:
         if isinstance(inner, dict):
             for queue, number in inner.items():
                 found[queue_name(name, key, queue)] = _whole_number(name, number)
-        else:
+        elif "@" in key:
             found[flat_queue(name, key)] = _whole_number(name, inner)
+        else:
+            found[QueueName(key, EVERY_BROKER, EVERY_QUEUE)] = _whole_number(name, inner)
     return found
 
 
@@ -243,13 +247,13 @@ class Bound(NamedTuple):
 def _bound(given: Given, side: str, default: str) -> Bound:
     """`side` is starting or ending. As in Spark's Kafka source, times outrank offsets."""
     option = f"{side}Timestamp"
-    if given.text(option) is not None:
+    text = given.text(option)
+    if text is not None and not text.startswith("{"):
         return Bound(option, "timestamp", timestamp_ms=given.number(option, 0))
-    option = f"{side}OffsetsByTimestamp"
+    if text is None:
+        option = f"{side}OffsetsByTimestamp"
     if given.text(option) is not None:
-        times = queue_numbers(
-            option, given.json(option, '{"orders": {"broker-a:0": 1700000000000}}')
-        )
+        times = queue_numbers(option, given.json(option, '{"orders": 1700000000000}'))
         return Bound(option, "timestamps", tuple(sorted(times.items())))
     option = f"{side}Offsets"
     text = given.text(option) or default

@@ -6,7 +6,7 @@ import pytest
 
 from firearrow.spark.errors import OptionError
 from firearrow.spark.offsets import QueueName
-from firearrow.spark.options import ReadOptions, matches
+from firearrow.spark.options import EVERY_BROKER, EVERY_QUEUE, ReadOptions, matches
 
 GIVEN = {"nameservers": "127.0.0.1:9876", "subscribe": "orders"}
 
@@ -36,7 +36,7 @@ def test_names_are_taken_in_any_case() -> None:
         ({"subscribe": ""}, "none is there"),
         ({"startingOffsets": "newest"}, "earliest, latest or JSON expected"),
         ({"startingOffsets": "{"}, "is no JSON"),
-        ({"startingOffsets": '{"orders": 5}'}, "'topic@broker@number' expected"),
+        ({"startingOffsets": '{"orders@0": 5}'}, "'topic@broker@number' expected"),
         ({"startingOffsets": '{"orders": {"a:b": 5}}'}, "is no queue"),
         ({"startingOffsets": '{"orders": {"0": -3}}'}, "is no offset"),
         ({"startingOffsets": '{"orders": {"0": true}}'}, "is no offset"),
@@ -97,6 +97,16 @@ def test_a_queue_without_a_broker_means_every_broker() -> None:
     assert dict(parsed(startingOffsets='{"orders": {"3": 9}}').starting.queues) == {
         QueueName("orders", "", 3): 9
     }
+
+
+def test_a_number_without_a_queue_means_the_whole_topic() -> None:
+    whole = ((QueueName("orders", EVERY_BROKER, EVERY_QUEUE), 9),)
+    assert parsed(startingOffsets='{"orders": 9}').starting.queues == whole
+    for starting in (
+        parsed(startingTimestamp='{"orders": 9}').starting,
+        parsed(startingOffsetsByTimestamp='{"orders": 9}').starting,
+    ):
+        assert (starting.kind, starting.queues) == ("timestamps", whole)
 
 
 def test_times_outrank_offsets() -> None:
