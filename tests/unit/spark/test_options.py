@@ -28,7 +28,11 @@ def test_names_are_taken_in_any_case() -> None:
     ("given", "said"),
     [
         ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'"),
-        ({"kafka.bootstrap.servers": "x"}, "'kafka.bootstrap.servers' is not known"),
+        ({"kafka.bootstrap.servers": "x"}, "did you mean 'nameservers'"),
+        ({"path": "orders"}, "did you mean 'subscribe'"),
+        ({"no.such.thing": "x"}, "known are"),
+        ({"group": "a b"}, "option 'group' is 'a b'"),
+        ({"sql": "region = = 'US'"}, "option 'sql': SQL92 expression, character 10"),
         ({"endingOffsets": "latest"}, "batch queries"),
         ({"topic": "orders"}, "for writing"),
         ({"assign": "{}"}, "subscribe and assign are there"),
