@@ -3,26 +3,22 @@
     python -m benchmarks.spark_log                     400,000 x 1 KiB in files of 128 MiB
     python -m benchmarks.spark_log --rows 2000000 --master 'local[2]'
 
-CPU is that of Java and of all Python workers, as in `spark_read`; "alone" is what the decoding
-costs in one process without Spark. The first round of each job is thrown away.
+"alone" is what the decoding costs in one process without Spark. How it is measured stands in
+`spark_bench`.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
-import statistics
 import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from benchmarks.harness import keep_lines
-from benchmarks.spark_read import LIKE_KAFKA, Meter, to_noop
+from benchmarks.spark_bench import arguments_of, bench_session, java_of, run_rounds
+from benchmarks.spark_read import LIKE_KAFKA, to_noop
 from firearrow import hot
 from firearrow.offline.directory import Shape
-from firearrow.spark import session
 from firearrow.spark.log_options import LogOptions
 from firearrow.spark.log_plan import open_stores, plan_ranges
 from firearrow.spark.log_reading import LogRanges, read_ranges
@@ -114,45 +110,19 @@ def jobs(spark: SparkSession, root: Path, folder: Path) -> dict[str, Callable[[i
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--body-bytes", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--master", default="local[1]")
-    arguments = parser.parse_args()
-    conf = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.driver.memory": "1g"}
-    lines: list[dict[str, Any]] = []
+    arguments = arguments_of(__doc__, rows=400_000, rounds=3, kafka=False)
     with tempfile.TemporaryDirectory() as name:
         root = Path(name) / "store"
         write_log(root, arguments.rows, arguments.body_bytes)
-        spark = session("bench", master=arguments.master, conf=conf)
-        java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # noqa: SLF001
-        for job, run in jobs(spark, root, Path(name)).items():
-            pids = (os.getpid(),) if job.startswith("alone") else (java,)
-            rows_s, cpu_us = [], []
-            for number in range(arguments.rounds + 1):
-                with Meter(*pids) as meter:
-                    began = time.perf_counter()
-                    run(number)
-                    took_s = time.perf_counter() - began
-                if number:
-                    rows_s.append(arguments.rows / took_s)
-                    cpu_us.append(1e6 * meter.cpu_s / arguments.rows)
-            line = {
-                "job": job,
-                "rows_per_second": round(statistics.median(rows_s)),
-                "cpu_us_per_row": round(statistics.median(cpu_us), 2),
-                "least_cpu_us_per_row": round(min(cpu_us), 2),
-            }
-            lines.append(line)
-            print(
-                f"{job:<36} {line['rows_per_second']:>10,} rows/s "
-                f"{line['cpu_us_per_row']:6.2f} µs CPU a row (least {min(cpu_us):.2f})",
-                flush=True,
-            )
+        spark = bench_session(arguments)
+        java = java_of(spark)
+        run_rounds(
+            "spark-log",
+            jobs(spark, root, Path(name)),
+            arguments,
+            lambda job: ((os.getpid() if job.startswith("alone") else java,), ()),
+        )
         spark.stop()
-    print(f"load when done: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    keep_lines("spark-log", lines)
 
 
 if __name__ == "__main__":

@@ -2,32 +2,27 @@
 
     python -m benchmarks.spark_write                         a broker of its own, 100,000 x 1 KiB
     python -m benchmarks.spark_write --rows 500000 --rounds 3 --master 'local[2]'
+    python -m benchmarks.spark_write --kafka 127.0.0.1:9092 --kafka-topic t-sink --kafka-jars DIR
 
-Rows come from Parquet, and reading it is part of every figure. CPU is that of Java and of all
-Python workers; the broker's is apart, and covers its commits. The first round of each job is thrown
-away.
+Rows come from Parquet, and reading it is part of every figure. The broker's CPU covers its commits.
+How it is measured stands in `spark_bench`.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import random
-import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.harness import keep_lines
-from benchmarks.spark_read import Meter, broker
+from benchmarks.spark_bench import arguments_of, bench_session, broker, java_of, run_rounds
 from firearrow import Admin
-from firearrow.spark import session
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame
@@ -51,60 +46,43 @@ def fill(folder: Path, rows: int, body_bytes: int) -> None:
         pq.write_table(table, folder / f"{number}.parquet", use_dictionary=False)
 
 
-def jobs(rows: DataFrame, nameservers: str) -> dict[str, Callable[[], None]]:
+def jobs(
+    rows: DataFrame, nameservers: str, arguments: argparse.Namespace
+) -> dict[str, Callable[[int], None]]:
     def write(topic: str, delivery: str) -> None:
         with Admin(nameservers=nameservers) as admin:
             admin.create_topic(topic, queues=QUEUES)
         writer = rows.write.format("rocketmq").option("nameservers", nameservers)
         writer.option("topic", topic).option("delivery", delivery).mode("append").save()
 
-    return {
-        "Parquet → noop": lambda: rows.write.format("noop").mode("overwrite").save(),
-        "Parquet → topic, at least once": lambda: write("bench-once-or-more", "at-least-once"),
-        "Parquet → topic, exactly once": lambda: write("bench-once", "exactly-once"),
+    def to_kafka(_: int) -> None:
+        writer = rows.selectExpr("body AS value", "keys AS key").write.format("kafka")
+        writer.option("kafka.bootstrap.servers", arguments.kafka)
+        writer.option("topic", arguments.kafka_topic).mode("append").save()
+
+    found: dict[str, Callable[[int], None]] = {
+        "Parquet → noop": lambda _: rows.write.format("noop").mode("overwrite").save(),
+        "Parquet → topic, at least once": lambda _: write("bench-once-or-more", "at-least-once"),
+        "Parquet → topic, exactly once": lambda _: write("bench-once", "exactly-once"),
     }
+    if arguments.kafka:
+        found["Parquet → Kafka, at least once"] = to_kafka
+    return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--body-bytes", type=int, default=1024)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--master", default="local[1]")
-    arguments = parser.parse_args()
+    arguments = arguments_of(__doc__, rows=100_000, rounds=2)
     with tempfile.TemporaryDirectory() as name, broker(Path(name) / "data") as (address, pid):
         fill(Path(name) / "rows", arguments.rows, arguments.body_bytes)
-        spark = session("bench", master=arguments.master, conf={"spark.ui.enabled": "false"})
-        spark.sparkContext.setLogLevel("ERROR")
-        java = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # noqa: SLF001
-        work = jobs(spark.read.parquet(str(Path(name) / "rows")), address)
-        figures: dict[str, list[tuple[float, float, float]]] = {}
-        for number in range(arguments.rounds + 1):  # in turn, so that a busy minute hits all
-            for what, job in work.items():
-                with Meter(java) as ours, Meter(pid) as theirs:
-                    began = time.perf_counter()
-                    job()
-                    took_s = time.perf_counter() - began
-                if number:
-                    figures.setdefault(what, []).append((took_s, ours.cpu_s, theirs.cpu_s))
-        spark.stop()
-    lines = []
-    for what, rounds in figures.items():
-        took_s, cpu_s, broker_s = (statistics.median(one) for one in zip(*rounds, strict=True))
-        line = {
-            "job": what,
-            "rows_per_second": round(arguments.rows / took_s),
-            "cpu_us_per_row": round(1e6 * cpu_s / arguments.rows, 2),
-            "broker_cpu_us_per_row": round(1e6 * broker_s / arguments.rows, 2),
-        }
-        lines.append(line)
-        print(
-            f"{what:<34} {line['rows_per_second']:>10,} rows/s "
-            f"{line['cpu_us_per_row']:6.2f} µs CPU a row, "
-            f"broker {line['broker_cpu_us_per_row']:.2f}"
+        spark = bench_session(arguments)
+        java = java_of(spark)
+        run_rounds(
+            "spark-write",
+            jobs(spark.read.parquet(str(Path(name) / "rows")), address, arguments),
+            arguments,
+            lambda job: ((java,), (arguments.kafka_pid if "Kafka" in job else pid,)),
         )
-    print(f"load when done: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    keep_lines("spark-write", lines)
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -124,7 +125,11 @@ Output = Annotated[
 ]
 TraceNameservers = Annotated[
     str | None,
-    typer.Option("-n", "--nameservers", help="Of the cluster whose trace topic is read."),
+    typer.Option(
+        "-n",
+        "--nameservers",
+        help="Of the cluster whose trace topic is read; NAMESRV_ADDR without --store.",
+    ),
 ]
 Store = Annotated[
     str | None, typer.Option(help="Or the broker's storePathRootDir: no broker is needed.")
@@ -180,7 +185,7 @@ def trace_command(  # noqa: PLR0917 - options, all of them named on the command 
         from firearrow.pipeline.topics import time_ms  # noqa: PLC0415
 
         options = trace.TraceOptions(
-            nameservers=nameservers,
+            nameservers=nameservers or (None if store else os.environ.get("NAMESRV_ADDR")),
             path=None if store is None else ",".join(map(_here, store.split(","))),
             topic=topic,
             starting=None

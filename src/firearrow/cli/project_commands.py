@@ -210,7 +210,7 @@ def package_command(
 
     [bold]Example[/bold]
 
-      firearrow pipeline package jobs.zip
+      firearrow pipeline package jobs.tar.gz --with steps.py
     """
     with spark_needed("package"):
         from firearrow.pipeline.packaging import package  # noqa: PLC0415 - needs nothing, is rare

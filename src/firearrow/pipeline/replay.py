@@ -225,6 +225,6 @@ def _state(files: HadoopFiles, options: ReplayOptions) -> Replayed | None:
         if asked.get(name) != value:
             raise ConfigError(
                 f"{files.root} belongs to another replay ({name} was {value!r}, now "
-                f"{asked.get(name)!r}): name another --checkpoint, or ask for the same"
+                f"{asked.get(name)!r}): name another directory, or ask for the same"
             )
     return state

@@ -119,7 +119,7 @@ class Replayed:
         try:
             whole = json.loads(text)
             if whole["format"] != FORMAT:
-                raise ConfigError(f"{place} is of another version: name another --checkpoint")
+                raise ConfigError(f"{place} is of another version: name another directory")
             slices = [Slice(**one) for one in whole["slices"]]
             return cls(str(whole["job"]), whole["what"], slices, int(whole["untilMs"]))
         except (ValueError, KeyError, TypeError) as error:

@@ -126,10 +126,10 @@ class Directory:
         servers = ";".join(self._connection.nameservers)
         if isinstance(error, NetworkError):
             return (
-                f"{what} failed: {error}. Check that the name servers {servers} (option "
+                f"{what} failed ({error}). Check that the name servers {servers} (option "
                 "'nameservers') and their brokers run and can be reached from here"
             )
-        return f"{what} failed: {error}. {error.remedy}"
+        return f"{what} failed ({error}). {error.remedy}"
 
     # --- queues -----------------------------------------------------------------------------
 

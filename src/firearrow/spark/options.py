@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from firearrow.client.errors import NoNameServer
 from firearrow.client.options import ClientOptions, Credentials, parse_nameservers
+from firearrow.model.errors import SubscriptionParseFailed
+from firearrow.model.group import check_group_name
 from firearrow.model.topic import is_system_topic
 from firearrow.spark.errors import OptionError
 from firearrow.spark.offsets import QueueName
@@ -27,6 +29,7 @@ LATEST: Final = -1
 READER_GROUP: Final = "TOOLS_CONSUMER"  # every broker has it; for queries that name no group
 SUBSCRIBE_ALL: Final = "*"
 EVERY_BROKER: Final = ""  # a queue that was named without its broker
+EVERY_QUEUE: Final = -1  # a topic that was named without its queues
 
 _DURATION: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
 _UNITS_MS: Final = {
@@ -91,6 +94,14 @@ STREAM_OPTIONS: Final = (
     "commitIntervalMs",
 )
 
+# What other sources call it.
+_HABITS: Final = {
+    "path": "subscribe",
+    "topics": "subscribe",
+    "kafka.bootstrap.servers": "nameservers",
+    "kafka.group.id": "group",
+}
+
 
 def check_names(
     options: Mapping[str, str],
@@ -112,8 +123,11 @@ def check_names(
             raise OptionError(
                 f"option {others[given.lower()]!r} has no effect here: leave it out. {_uses(given)}"
             )
-        near = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
-        hint = f"did you mean {names[near[0]]!r}?" if near else f"known are {sorted(known)}"
+        near = _HABITS.get(given.lower())
+        if near not in names.values():
+            closest = difflib.get_close_matches(given.lower(), names, n=1, cutoff=0.5)
+            near = names[closest[0]] if closest else None
+        hint = f"did you mean {near!r}?" if near else f"known are {sorted(known)}"
         raise OptionError(f"option {given!r} is not known to the source {source!r}: {hint}")
 
 
@@ -182,10 +196,11 @@ class Given:
 
 
 def queue_numbers(name: str, value: object) -> dict[QueueName, int]:
-    """A number for each queue, out of JSON: by topic and queue, or flat.
+    """A number for each queue, out of JSON: by topic and queue, or flat, or for a whole topic.
 
     ``{"orders": {"broker-a:0": 5}}``, ``{"orders": {"broker-a@0": 5}}``,
-    ``{"orders": {"0": 5}}`` (that queue on every broker), ``{"orders@broker-a@0": 5}``
+    ``{"orders": {"0": 5}}`` (that queue on every broker), ``{"orders@broker-a@0": 5}``,
+    ``{"orders": 5}``
     """
     if not isinstance(value, dict):
         raise OptionError(
@@ -196,8 +211,10 @@ def queue_numbers(name: str, value: object) -> dict[QueueName, int]:
         if isinstance(inner, dict):
             for queue, number in inner.items():
                 found[queue_name(name, key, queue)] = _whole_number(name, number)
-        else:
+        elif "@" in key:
             found[flat_queue(name, key)] = _whole_number(name, inner)
+        else:
+            found[QueueName(key, EVERY_BROKER, EVERY_QUEUE)] = _whole_number(name, inner)
     return found
 
 
@@ -243,13 +260,13 @@ class Bound(NamedTuple):
 def _bound(given: Given, side: str, default: str) -> Bound:
     """`side` is starting or ending. As in Spark's Kafka source, times outrank offsets."""
     option = f"{side}Timestamp"
-    if given.text(option) is not None:
+    text = given.text(option)
+    if text is not None and not text.startswith("{"):
         return Bound(option, "timestamp", timestamp_ms=given.number(option, 0))
-    option = f"{side}OffsetsByTimestamp"
+    if text is None:
+        option = f"{side}OffsetsByTimestamp"
     if given.text(option) is not None:
-        times = queue_numbers(
-            option, given.json(option, '{"orders": {"broker-a:0": 1700000000000}}')
-        )
+        times = queue_numbers(option, given.json(option, '{"orders": 1700000000000}'))
         return Bound(option, "timestamps", tuple(sorted(times.items())))
     option = f"{side}Offsets"
     text = given.text(option) or default
@@ -367,6 +384,8 @@ class ReadOptions:
         tags, sql = given.text("tags"), given.text("sql")
         if tags and sql:
             raise OptionError("options 'tags' and 'sql' exclude each other: SQL can ask for TAGS")
+        if sql:
+            _check_sql(sql)
         return cls(
             connection=ConnectionOptions.parse(given),
             topics=topics,
@@ -377,7 +396,7 @@ class ReadOptions:
             when_no_later_message=given.choice(
                 "startingOffsetsByTimestampStrategy", "error", ("error", "latest")
             ),
-            group=given.text("group"),
+            group=_group(given),
             tags=None if tags == "*" else tags,
             sql=sql,
             partitions_min=given.number("minPartitions", 0, least=1),
@@ -405,6 +424,23 @@ class ReadOptions:
     def filtered(self) -> bool:
         """Whether the broker leaves messages out."""
         return bool(self.tags or self.sql)
+
+
+def _group(given: Given) -> str | None:
+    group = given.text("group")
+    problem = None if group is None else check_group_name(group)
+    if problem is not None:
+        raise OptionError(f"option 'group' is {group!r}: {problem}")
+    return group
+
+
+def _check_sql(text: str) -> None:
+    from firearrow.filters.sql import compile_sql  # noqa: PLC0415 - brings a parser along
+
+    try:
+        compile_sql(text)
+    except SubscriptionParseFailed as error:
+        raise OptionError(f"option 'sql': {error}") from None
 
 
 def _subscription(given: Given) -> tuple[tuple[str, ...], str | None, tuple[QueueName, ...]]:

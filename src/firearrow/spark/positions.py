@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from firearrow.client.errors import NoRoute
 from firearrow.spark.errors import DataLoss, OptionError
-from firearrow.spark.options import EARLIEST, EVERY_BROKER, LATEST
+from firearrow.spark.options import EARLIEST, EVERY_BROKER, EVERY_QUEUE, LATEST
 from firearrow.spark.puller import report_loss
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _meant(wanted: QueueName, queues: Iterable[QueueName]) -> list[QueueName]:
         one
         for one in queues
         if one.topic == wanted.topic
-        and one.queue_id == wanted.queue_id
+        and wanted.queue_id in {EVERY_QUEUE, one.queue_id}
         and wanted.broker in {EVERY_BROKER, one.broker}
     ]
 
@@ -100,17 +100,23 @@ def _special(offset: int, place: Bounds) -> int:
 
 
 def _by_queue(bound: Bound, bounds: Mapping[QueueName, Bounds]) -> dict[QueueName, int]:
-    """Numbers of JSON by real queue; a broker that is named outranks a number for all brokers."""
+    """Numbers of JSON by real queue; who says which broker and queue outranks who does not."""
     found: dict[QueueName, int] = {}
-    for wanted, number in sorted(bound.queues, key=lambda one: one[0].broker != EVERY_BROKER):
+    for wanted, number in sorted(bound.queues, key=_how_exact):
         meant = _meant(wanted, bounds)
         if not meant:
+            name = wanted.key.replace("@@", "@").removesuffix(f"@{EVERY_QUEUE}")
+            what = "topic" if wanted.queue_id == EVERY_QUEUE else "queue"
             raise OptionError(
-                f"option {bound.option!r} names queue {wanted.key.replace('@@', '@')}, which is "
-                f"not read here; read are {', '.join(sorted(queue.key for queue in bounds))}"
+                f"option {bound.option!r} names {what} {name}, which is not read here; read are "
+                f"{', '.join(sorted(queue.key for queue in bounds))}"
             )
         found.update(dict.fromkeys(meant, number))
     return found
+
+
+def _how_exact(named: tuple[QueueName, int]) -> tuple[bool, bool]:
+    return named[0].queue_id != EVERY_QUEUE, named[0].broker != EVERY_BROKER
 
 
 def _by_time(

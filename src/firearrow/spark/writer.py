@@ -112,7 +112,8 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 def _refuse_overwrite(*, overwrite: bool) -> None:
     if overwrite:
         raise OptionError(
-            "a topic cannot be overwritten or updated: use mode 'append' (outputMode('append'))"
+            "a topic cannot be overwritten or updated: use mode 'append' (outputMode('append')), "
+            "or for running totals foreachBatch with a batch write and its option 'jobId'"
         )
 
 

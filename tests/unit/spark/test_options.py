@@ -6,7 +6,7 @@ import pytest
 
 from firearrow.spark.errors import OptionError
 from firearrow.spark.offsets import QueueName
-from firearrow.spark.options import ReadOptions, matches
+from firearrow.spark.options import EVERY_BROKER, EVERY_QUEUE, ReadOptions, matches
 
 GIVEN = {"nameservers": "127.0.0.1:9876", "subscribe": "orders"}
 
@@ -28,7 +28,11 @@ def test_names_are_taken_in_any_case() -> None:
     ("given", "said"),
     [
         ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'"),
-        ({"kafka.bootstrap.servers": "x"}, "'kafka.bootstrap.servers' is not known"),
+        ({"kafka.bootstrap.servers": "x"}, "did you mean 'nameservers'"),
+        ({"path": "orders"}, "did you mean 'subscribe'"),
+        ({"no.such.thing": "x"}, "known are"),
+        ({"group": "a b"}, "option 'group' is 'a b'"),
+        ({"sql": "region = = 'US'"}, "option 'sql': SQL92 expression, character 10"),
         ({"endingOffsets": "latest"}, "batch queries"),
         ({"topic": "orders"}, "for writing"),
         ({"assign": "{}"}, "subscribe and assign are there"),
@@ -36,7 +40,7 @@ def test_names_are_taken_in_any_case() -> None:
         ({"subscribe": ""}, "none is there"),
         ({"startingOffsets": "newest"}, "earliest, latest or JSON expected"),
         ({"startingOffsets": "{"}, "is no JSON"),
-        ({"startingOffsets": '{"orders": 5}'}, "'topic@broker@number' expected"),
+        ({"startingOffsets": '{"orders@0": 5}'}, "'topic@broker@number' expected"),
         ({"startingOffsets": '{"orders": {"a:b": 5}}'}, "is no queue"),
         ({"startingOffsets": '{"orders": {"0": -3}}'}, "is no offset"),
         ({"startingOffsets": '{"orders": {"0": true}}'}, "is no offset"),
@@ -97,6 +101,16 @@ def test_a_queue_without_a_broker_means_every_broker() -> None:
     assert dict(parsed(startingOffsets='{"orders": {"3": 9}}').starting.queues) == {
         QueueName("orders", "", 3): 9
     }
+
+
+def test_a_number_without_a_queue_means_the_whole_topic() -> None:
+    whole = ((QueueName("orders", EVERY_BROKER, EVERY_QUEUE), 9),)
+    assert parsed(startingOffsets='{"orders": 9}').starting.queues == whole
+    for starting in (
+        parsed(startingTimestamp='{"orders": 9}').starting,
+        parsed(startingOffsetsByTimestamp='{"orders": 9}').starting,
+    ):
+        assert (starting.kind, starting.queues) == ("timestamps", whole)
 
 
 def test_times_outrank_offsets() -> None:

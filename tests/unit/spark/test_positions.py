@@ -92,9 +92,22 @@ def test_ends_by_name_and_by_number() -> None:
     assert resolved(LATEST, startingOffsets='{"orders": {"a:0": 12}}') == {A0: 12, A1: 5, B0: 3}
 
 
-def test_json_that_names_a_queue_that_is_not_read_is_refused() -> None:
-    with pytest.raises(OptionError, match=r"startingOffsets.*orders@a@9.*read are"):
+def test_a_queue_that_is_named_outranks_its_topic() -> None:
+    assert resolved(startingOffsets='{"orders": -1}') == {A0: 20, A1: 5, B0: 3}
+    mixed = '{"orders@a@0": 12, "orders": -1}'
+    assert resolved(startingOffsets=mixed) == {A0: 12, A1: 5, B0: 3}
+    assert resolved(startingTimestamp='{"orders": 30}', strategy="latest") == {
+        A0: 10,
+        A1: 3,
+        B0: 3,
+    }
+
+
+def test_json_that_names_what_is_not_read_is_refused() -> None:
+    with pytest.raises(OptionError, match=r"startingOffsets.*queue orders@a@9.*read are"):
         resolved(startingOffsets='{"orders": {"a:9": 1}}')
+    with pytest.raises(OptionError, match=r"startingOffsets.*topic oders, which.*read are"):
+        resolved(startingOffsets='{"oders": 1}')
 
 
 def test_ends_by_time() -> None:
