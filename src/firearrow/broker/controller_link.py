@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -145,20 +146,32 @@ class ControllerLink:
         return reply
 
     async def _find_leader(self) -> str:
+        """All are asked at once: one that does not answer must not hold up the others."""
+        asking = [asyncio.create_task(self._leader_by(address)) for address in self._controllers]
         complaints = []
-        for address in self._controllers:
-            asking = request(RequestCode.CONTROLLER_GET_METADATA_INFO)
-            try:
-                reply = await self._client.invoke(address, asking, ASK_MS)
-            except (NetworkError, OSError, ValueError) as error:
-                complaints.append(f"{address}: {error}")
-                continue
-            said = headers.GetControllerMetadataReply.from_ext(reply.ext)
-            if reply.code == 0 and said.controller_leader_address:
-                self._leader = said.controller_leader_address
-                return self._leader
-            complaints.append(f"{address}: {reply.remark or 'nobody leads'}")
+        try:
+            for answer in asyncio.as_completed(asking):
+                leader, complaint = await answer
+                if leader:
+                    self._leader = leader
+                    return leader
+                complaints.append(complaint)
+        finally:
+            for task in asking:
+                task.cancel()
         raise NoController("; ".join(complaints))
+
+    async def _leader_by(self, address: str) -> tuple[str, str]:
+        """Who leads as this controller has it, or nobody and why."""
+        asking = request(RequestCode.CONTROLLER_GET_METADATA_INFO)
+        try:
+            reply = await self._client.invoke(address, asking, ASK_MS)
+        except (NetworkError, OSError, ValueError) as error:
+            return "", f"{address}: {error}"
+        said = headers.GetControllerMetadataReply.from_ext(reply.ext)
+        if reply.code == 0 and said.controller_leader_address:
+            return said.controller_leader_address, ""
+        return "", f"{address}: {reply.remark or 'nobody leads'}"
 
 
 def _read(reply: Command, kind: type[_H]) -> _H:

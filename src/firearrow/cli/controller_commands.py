@@ -33,6 +33,10 @@ def controller(  # noqa: PLR0917 - options, all of them named on the command lin
     data: Annotated[
         Path | None, typer.Option(help="Where decisions are kept (controllerStorePath).")
     ] = None,
+    etcd: Annotated[
+        str | None,
+        typer.Option(help="Members of an etcd that controllers share (controllerEtcdEndpoints)."),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option("-o", help="Any setting, as key=value; repeatable.")
     ] = None,
@@ -50,10 +54,18 @@ def controller(  # noqa: PLR0917 - options, all of them named on the command lin
       firearrow controller -c conf/controller.conf --port 9878
 
       firearrow controller -o enableElectUncleanMaster=true --port 0
+
+      firearrow controller --etcd '127.0.0.1:2379' -o controllerDLegerSelfId=n1
     """
     try:
         set_up_logging(log_level)
-        flags = flag_values(option, bindAddress=host, listenPort=port, controllerStorePath=data)
+        flags = flag_values(
+            option,
+            bindAddress=host,
+            listenPort=port,
+            controllerStorePath=data,
+            controllerEtcdEndpoints=etcd,
+        )
         server = Controller(controller_config(config, flags), insecure=insecure)
         run_until_stopped(server, ready=lambda: typer.echo(f"controller ready on {server.address}"))
     except ConfigError as error:

@@ -10,13 +10,14 @@ from typing import Final
 from firearrow.base.config import setting
 from firearrow.base.errors import ConfigError
 from firearrow.net.client import split_address
-from firearrow.net.tls import TlsMode
+from firearrow.net.http_client import Site
+from firearrow.net.tls import TlsMode, client_context
 
 HOME: Final = Path("~/controller")
 
 
 class ControllerType(StrEnum):
-    """Where decisions are kept. Apache's two engines stand for the file of a single controller."""
+    """What Apache's files may say. Whether a file or etcd keeps decisions, the endpoints decide."""
 
     FILE = "file"
     DLEDGER = "dledger"
@@ -38,6 +39,14 @@ class ControllerConfig:
     scan_inactive_master_interval: int = setting(1_000, least=10)  # Apache: 5 s
     enable_elect_unclean_master: bool = setting(default=False, remote=True)
     notify_broker_role_changed: bool = setting(default=True, remote=True)
+
+    # Ours: etcd keeps the decisions of several controllers, and says which of them leads.
+    controller_etcd_endpoints: str = setting("")  # 127.0.0.1:2379;https://…, all of one etcd
+    controller_etcd_prefix: str = setting("/firearrow/controller")
+    controller_etcd_lease_seconds: int = setting(3, least=2, most=60)
+    controller_etcd_ca_path: Path | None = setting(None)
+    controller_etcd_cert_path: Path | None = setting(None)
+    controller_etcd_key_path: Path | None = setting(None)
 
     # Ours.
     broker_not_alive_millis: int = setting(5_000, least=10, remote=True)  # if a broker names none
@@ -77,11 +86,46 @@ def check(config: ControllerConfig) -> None:
             f"controllerDLegerSelfId={config.controller_d_leger_self_id} is not among "
             f"controllerDLegerPeers ({', '.join(peers)})"
         )
-    if len(peers) > 1:
+    if config.controller_etcd_endpoints:
+        if not config.controller_etcd_prefix.startswith("/"):
+            raise ConfigError(
+                f"controllerEtcdPrefix={config.controller_etcd_prefix}: it must begin with a slash"
+            )
+        if not peers and config.bind_address in {"0.0.0.0", "::"}:
+            raise ConfigError(
+                f"bindAddress={config.bind_address} tells nobody where this controller is: name "
+                "it in controllerDLegerPeers, as n0-10.0.0.1:9878;n1-10.0.0.2:9878"
+            )
+        etcd_sites(config)
+    elif len(peers) > 1:
         raise ConfigError(
-            f"controllerDLegerPeers names {len(peers)} controllers, and only one can run as yet: "
-            "name that one alone"
+            f"controllerDLegerPeers names {len(peers)} controllers: they need an etcd to agree "
+            "(controllerEtcdEndpoints=HOST:2379); without one, name this controller alone"
         )
+
+
+def etcd_sites(config: ControllerConfig) -> list[Site]:
+    """The members of etcd that controllerEtcdEndpoints names; none if there is no etcd."""
+    sites, tls = [], None
+    for part in config.controller_etcd_endpoints.replace(",", ";").split(";"):
+        if not part.strip():
+            continue
+        scheme, _, rest = part.strip().rpartition("://")
+        try:
+            host, port = split_address(rest.rstrip("/"))
+        except ValueError as error:
+            raise ConfigError(f"controllerEtcdEndpoints: {part!r}: {error}") from None
+        if scheme not in {"", "http", "https"}:
+            raise ConfigError(f"controllerEtcdEndpoints: {part!r}: http or https expected")
+        if scheme == "https" and tls is None:
+            tls = client_context(
+                ca=config.controller_etcd_ca_path,
+                certificate=config.controller_etcd_cert_path,
+                key=config.controller_etcd_key_path,
+                keys="controllerEtcdCaPath, controllerEtcdCertPath, controllerEtcdKeyPath",
+            )
+        sites.append(Site(host, port, tls if scheme == "https" else None))
+    return sites
 
 
 # Keys of Apache's controller that have no effect here: Raft's own, threads, metrics.

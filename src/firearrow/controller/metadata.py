@@ -1,6 +1,6 @@
 """Where replica sets are kept for good, and who may change them: the interface and the file.
 
-There is one controller; several would need another `Metadata`, kept where they can agree.
+The file is for a controller that is alone; several of them agree in etcd (`etcd_metadata.py`).
 """
 
 from __future__ import annotations

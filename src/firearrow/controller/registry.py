@@ -50,10 +50,18 @@ class Registry:
 
     # --- leading ----------------------------------------------------------------------------
 
+    def unlearn(self) -> None:
+        """What was read before another one may have led is worth nothing."""
+        self._sets = None
+
     async def lead(self) -> None:
         """Read everything, and begin to listen for heartbeats."""
         async with self._turn:
-            sets = await self._metadata.load()
+            try:
+                sets = await self._metadata.load()
+            except NotLeader as error:
+                log.warning("this controller led for a moment: %s", error)
+                return
             self._heartbeats.begin(self._clock.elapsed_ms())
             self._sets = sets
         log.info("this controller leads, for %d broker names", len(sets))

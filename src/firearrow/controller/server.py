@@ -10,7 +10,9 @@ from firearrow.base.config import to_properties
 from firearrow.base.errors import ConfigError
 from firearrow.base.files import write_atomically
 from firearrow.base.runtime import Service, SystemClock
-from firearrow.controller.config import check, peers_of
+from firearrow.controller.config import check, etcd_sites, peers_of
+from firearrow.controller.etcd import Etcd
+from firearrow.controller.etcd_metadata import EtcdMetadata
 from firearrow.controller.handlers import Handlers
 from firearrow.controller.metadata import MetadataFile
 from firearrow.controller.registry import Registry
@@ -41,7 +43,7 @@ FILE_NAME = "replicas.json"
 
 
 class Controller:
-    """The one controller of a cluster."""
+    """A controller: the only one of its cluster, or one of several of which one leads."""
 
     def __init__(
         self,
@@ -59,7 +61,7 @@ class Controller:
         self._tasks = Service("controller", self._clock)
         self._client = RemotingClient(self._clock)
         self._stopping = False
-        self._metadata = metadata or make_metadata(config)
+        self._metadata = metadata or make_metadata(config, self._clock)
         self._registry = Registry(
             self._metadata,
             self._clock,
@@ -117,6 +119,7 @@ class Controller:
         log.info("controller stopped")
 
     def _lead(self) -> None:
+        self._registry.unlearn()
         self._tasks.spawn(self._registry.lead(), name="lead")
 
     # --- masters that are gone --------------------------------------------------------------
@@ -163,9 +166,14 @@ class Controller:
             raise ConfigError(f"nothing is changed: configStorePath: {error}") from error
 
 
-def make_metadata(config: ControllerConfig) -> Metadata:
+def make_metadata(config: ControllerConfig, clock: Clock) -> Metadata:
     """The place where decisions are kept, as configured."""
-    name = config.controller_d_leger_self_id
+    name, lease_seconds = config.controller_d_leger_self_id, config.controller_etcd_lease_seconds
+    if sites := etcd_sites(config):
+        # A lease outlives two members that do not answer.
+        etcd = Etcd(sites, clock, timeout_ms=lease_seconds * 1_000 // 3)
+        prefix = config.controller_etcd_prefix
+        return EtcdMetadata(etcd, name, prefix=prefix, lease_seconds=lease_seconds, clock=clock)
     return MetadataFile(config.controller_store_path.expanduser() / FILE_NAME, name)
 
 

@@ -85,10 +85,24 @@ class TlsPolicy:
         return f"; check {', '.join(given)}" if given else ""
 
 
+def client_context(
+    *, ca: Path | None, certificate: Path | None, key: Path | None, keys: str
+) -> ssl.SSLContext:
+    """For a client of a server that must prove who it is; `keys` names the settings in errors."""
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if certificate is not None:
+            context.load_cert_chain(certificate, key, _refuse_passphrase)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{keys}: a TLS file cannot be loaded: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
 def _refuse_passphrase() -> NoReturn:
     # Without this OpenSSL asks on the terminal, and the whole server waits for the answer.
     raise ConfigError(
-        "the key of tls.server.keyPath is encrypted: give it without its passphrase, "
+        "a TLS key (as tls.server.keyPath names one) is encrypted: give it without its passphrase, "
         "as from openssl pkey -in key.pem -out plain.pem"
     )
 
