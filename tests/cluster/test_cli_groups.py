@@ -43,6 +43,14 @@ def test_group_is_created_listed_changed_and_removed(cli: Commands) -> None:
     assert "%RETRY%life" not in cli.run("topic", "ls", "--all").stdout
 
 
+def test_group_that_is_there_otherwise_is_refused_also_when_tried_dry(cli: Commands) -> None:
+    cli.run("group", "create", "there", "--retries", 3)
+    for words in (["--dry-run"], []):
+        refused = cli.run("group", "create", "there", "--retries", 5, *words, code=1).stderr
+        assert "retry_max_times is 3, not 5" in refused
+    cli.run("group", "create", "there", "--retries", 3)
+
+
 def test_reset_is_previewed_then_made_then_seen_in_the_lag(cli: Commands) -> None:
     cli.run("group", "create", "moved")
     plan = cli.json("group", "reset", "moved", "-t", "orders", "--skip", "--dry-run")

@@ -53,6 +53,11 @@ def test_dry_runs_change_nothing_and_count(cli: Commands) -> None:
         for one in range(3):
             producer.send(Message("dry", f"{one}"))
     assert cli.json("topic", "update", "dry", "--queues", 4, "--dry-run")["changes"] == 2
+    for words in (["--dry-run"], []):  # dry, it is refused for the same reason
+        refused = cli.run("topic", "create", "dry", "--queues", 3, *words, code=1).stderr
+        assert "read_queue_nums is 2, not 3; write_queue_nums is 2, not 3" in refused
+    same = cli.run("topic", "create", "dry", "--queues", 2, "--dry-run").stdout
+    assert "1 have it already" in same
     gone = cli.json("topic", "rm", "dry", "--dry-run")
     assert (gone["messages"], gone["queues"], gone["groups"]) == (3, 2, 0)
     assert cli.json("topic", "show", "dry")["messages"] == 3

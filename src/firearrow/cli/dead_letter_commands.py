@@ -55,7 +55,7 @@ def ls(target: Target, *, group: GroupName, limit: Limit = 32) -> Table:
 
 def _origin(message: ReceivedMessage) -> str | None:
     properties = message.properties
-    return properties.get("DLQ_ORIGIN_TOPIC") or properties.get(names.RETRY_TOPIC)
+    return properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
 
 
 @change(dlq_app, "resend")

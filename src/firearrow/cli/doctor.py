@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from firearrow.base.errors import FirearrowError
+from firearrow.cli.arguments import plural
 from firearrow.cli.cluster_view_commands import nameserver_views
 from firearrow.cli.output import size_text
 
@@ -199,7 +200,9 @@ def _cluster(view: ClusterView) -> Iterator[Finding]:
                 "Start it (firearrow up), or name the right one: -n HOST:9876.",
             )
         else:
-            yield Finding("name server", State.OK, f"{address} knows {len(known)} brokers")
+            yield Finding(
+                "name server", State.OK, f"{address} knows {plural(len(known), 'broker')}"
+            )
     seen = {known for known in view.nameservers.values() if known is not None}
     if len(seen) > 1:
         yield Finding(

@@ -18,9 +18,10 @@ from firearrow.cli.arguments import (
 from firearrow.cli.output import Column, Effect, Kind, Record, Table, numbers, text
 from firearrow.cli.topic_commands import matches
 from firearrow.cli.verbs import change, listing
+from firearrow.client.admin_results import refuse_other
 from firearrow.client.errors import InvalidRequest
 from firearrow.model.errors import ConsumerNotOnline, SubscriptionGroupNotFound
-from firearrow.model.group import is_system_group
+from firearrow.model.group import SubscriptionGroupConfig, is_system_group
 from firearrow.wire.codes import version_name
 
 if TYPE_CHECKING:
@@ -406,6 +407,10 @@ def create(
     )
     known = target.admin.group_configs().get(group, {})
     brokers = len(target.admin.clusters().broker_addr_table) if broker is None else 1
+    for name, config in known.items():
+        if dry_run and broker in {None, name}:
+            wanted = SubscriptionGroupConfig(group_name=config.group_name, **settings)
+            refuse_other(f"group {group}", name, config, wanted)
     if not dry_run:
         target.admin.create_group(group, cluster=cluster, broker=broker, **settings)
     words = f"group {group} on {plural(brokers, 'broker')}"

@@ -6,6 +6,7 @@ import fnmatch
 import functools
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 
 from firearrow.base.errors import ConfigError
@@ -21,6 +22,7 @@ from firearrow.cli.arguments import (
 )
 from firearrow.cli.output import Column, Effect, Kind, Record, Table, numbers, text
 from firearrow.cli.verbs import change, listing
+from firearrow.client.admin_results import refuse_other
 from firearrow.client.errors import BrokerNotFound, InvalidRequest, NoRoute
 from firearrow.model.topic import (
     is_dlq_topic,
@@ -286,6 +288,18 @@ def create(
     attributes = _attributes(attribute, message_type)
     known = _configs_or_none(target, topic)
     where = _brokers(target, cluster, broker)
+    for name in where:
+        if dry_run and name in known:
+            given = {key: value for key, value in (attributes or {}).items() if value is not None}
+            wanted = msgspec.structs.replace(
+                known[name],
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=number,
+                order=order,
+                attributes=known[name].attributes | given,
+            )
+            refuse_other(f"topic {topic}", name, known[name], wanted)
     if not dry_run:
         target.admin.create_topic(
             topic,

@@ -126,7 +126,7 @@ class Cluster:
         info = await self.info()
         table = info.broker_addr_table
         if not table:
-            raise BrokerNotFound(f"no broker is registered, say {self.session.names.addresses}")
+            raise BrokerNotFound(f"no broker is registered, say {self.session.names}")
         if broker is not None:
             for data in table.values():
                 if broker == data.broker_name or broker in data.broker_addrs.values():
@@ -199,7 +199,7 @@ class Cluster:
     async def route(self, topic: str) -> TopicRouteData:
         route = await self.find_route(topic)
         if route is None:
-            raise NoRoute(f"no broker serves topic {topic}, say {self.session.names.addresses}")
+            raise NoRoute(f"no broker serves topic {topic}, say {self.session.names}")
         return route
 
     # --- settings of brokers ----------------------------------------------------------------

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, TypedDict
 import msgspec
 
 from firearrow.client.admin_cluster import master_of, together
-from firearrow.client.errors import AlreadyExists, InvalidName, InvalidRequest
+from firearrow.client.admin_results import refuse_other
+from firearrow.client.errors import InvalidName, InvalidRequest
 from firearrow.model.errors import (
     ConsumerNotOnline,
     ServerFailed,
@@ -92,11 +93,8 @@ class Groups:
         tables = await together(map(self._table, brokers))
         for one, table in zip(brokers, tables, strict=True):
             known = table.get(wanted.group_name)
-            if known is not None and known != wanted:
-                raise AlreadyExists(
-                    f"group {wanted.group_name} exists on broker {one.broker_name} with other "
-                    f"settings: {known}"
-                )
+            if known is not None:
+                refuse_other(f"group {wanted.group_name}", one.broker_name, known, wanted)
         await self._put((one, wanted) for one in brokers)
 
     async def update(

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
+from firearrow.client.errors import AlreadyExists
 from firearrow.client.trace_format import EndTransaction, Pub, Recall, SubAfter, SubBefore
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from msgspec import Struct
 
     from firearrow.client.trace_format import TraceRecord
     from firearrow.model.topic import MessageQueue
@@ -239,3 +244,12 @@ def _began_ms(delivery: TracedDelivery) -> int:
         return delivery.before.timestamp_ms
     assert delivery.after is not None
     return (delivery.after.timestamp_ms or 0) - delivery.after.cost_ms
+
+
+def refuse_other(what: str, broker: str, known: Struct, wanted: Struct) -> None:
+    """AlreadyExists, naming the settings that differ; nothing if none does."""
+    before, after = structs.asdict(known), structs.asdict(wanted)
+    keys = [key for key in before if before[key] != after[key]]
+    if keys:
+        other = "; ".join(f"{key} is {before[key]}, not {after[key]}" for key in keys)
+        raise AlreadyExists(f"{what} exists on broker {broker} with other settings: {other}")

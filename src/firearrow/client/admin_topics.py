@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from firearrow.client.admin_cluster import any_of, master_of, together
-from firearrow.client.admin_results import QueueStats, TopicStats
-from firearrow.client.errors import AlreadyExists, InvalidName, InvalidRequest, NoRoute
+from firearrow.client.admin_results import QueueStats, TopicStats, refuse_other
+from firearrow.client.errors import InvalidName, InvalidRequest, NoRoute
 from firearrow.client.routes import subscribe_queues
 from firearrow.model.errors import QueryNotFound, RequestNotSupported, TopicNotFound
 from firearrow.model.topic import (
@@ -87,13 +87,9 @@ class Topics:
         text = attributes_text(attributes)
         given = {key: value for key, value in (attributes or {}).items() if value is not None}
         for one, config in zip(brokers, known, strict=True):
-            if config is not None and config != msgspec.structs.replace(
-                wanted, attributes=config.attributes | given
-            ):
-                raise AlreadyExists(
-                    f"topic {wanted.topic_name} exists on broker {one.broker_name} with other "
-                    f"settings: {config}"
-                )
+            if config is not None:
+                full = msgspec.structs.replace(wanted, attributes=config.attributes | given)
+                refuse_other(f"topic {wanted.topic_name}", one.broker_name, config, full)
         await self._put([(one, wanted) for one in brokers], text)
         if wanted.order:
             await self._set_order(wanted, brokers)

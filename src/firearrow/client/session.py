@@ -65,6 +65,9 @@ class NameServers:
         self._chosen = 0
         self._net = net
 
+    def __str__(self) -> str:
+        return ";".join(self.addresses)
+
     async def ask(self, command: Command, timeout_ms: int) -> Command:
         """The answer of the first server that can be reached; each is tried once."""
         failure: NetworkError | None = None
@@ -262,7 +265,7 @@ class Session(Service):
         """The route of a topic (its name on the wire), from memory or from a name server."""
         route = self._routes.get(topic) or await self.refresh_route(topic)
         if route is None:
-            raise NoRoute(f"no broker serves topic {topic}, say {self.names.addresses}")
+            raise NoRoute(f"no broker serves topic {topic}, say {self.names}")
         return route
 
     async def publish_route(self, topic: str, *, creation_queue_nums: int) -> TopicRoute:

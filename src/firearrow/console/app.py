@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import sys
 from contextlib import asynccontextmanager
@@ -11,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from fastapi import FastAPI, Request
+from nicegui import app as nicegui_app
 from nicegui import ui
 
 from firearrow.base.errors import FirearrowError
 from firearrow.console.actions import Actions, explain
 from firearrow.console.frame import frame
-from firearrow.console.login import COOKIE, add_login, texts_of, to_login
+from firearrow.console.login import COOKIE, add_login, missing_page, texts_of, to_login
 from firearrow.console.page_table import PAGES
 from firearrow.console.state import ConsoleState
 from firearrow.console.view import View
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 
     from firearrow.console.pages import PageEntry
     from firearrow.console.settings import ConsoleSettings
+    from firearrow.console.texts import Texts
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +74,10 @@ def make_app(settings: ConsoleSettings) -> tuple[FastAPI, ConsoleState]:
             answer.headers.setdefault(name, value)
         return answer
 
+    @nicegui_app.exception_handler(404)
+    async def missing(request: Request, _: Exception) -> Response:
+        return missing_page(texts_of(request))
+
     add_login(app, state)
     for page in PAGES:
         _serve(page, state, actions)
@@ -84,6 +91,7 @@ def _serve(page: PageEntry, state: ConsoleState, actions: Actions) -> None:
         if who is None:
             return to_login(request)
         t = texts_of(request)
+        _speak(t)
         view = View(state, actions, who, t, dict(request.query_params))
         ui.page_title(f"{t(f'page.{page.key}')} · FireArrow")
         query = f"?{request.url.query}" if request.url.query else ""
@@ -96,6 +104,13 @@ def _serve(page: PageEntry, state: ConsoleState, actions: Actions) -> None:
         return None
 
     ui.page(page.path, response_timeout=PAGE_TIMEOUT_S)(show)
+
+
+def _speak(t: Texts) -> None:
+    """What Quasar itself says, in the visitor's language; a page is declared with only one."""
+    client = ui.context.client
+    client.page = copy.copy(client.page)
+    client.page.language = "zh-CN" if t.language == "zh" else "en-US"
 
 
 # --- running ----------------------------------------------------------------------------------

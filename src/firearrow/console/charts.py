@@ -11,23 +11,40 @@ if TYPE_CHECKING:
 COLORS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#999999")
 
 
+# Readable on light and on dark ground.
+_TEXT: Final = {"color": "#848b96"}
+_GRID: Final = {"lineStyle": {"color": "rgba(128, 128, 128, 0.22)"}}
+
+
+def _values() -> dict[str, Any]:
+    return {"type": "value", "min": 0, "axisLabel": dict(_TEXT), "splitLine": dict(_GRID)}
+
+
 def lines(
-    title: str,
     series: Mapping[str, Sequence[tuple[int, float]]],
     *,
-    unit: str = "",
     area: bool = False,
 ) -> dict[str, Any]:
     """Values over time; times are in milliseconds."""
     return {
         "animation": False,
         "color": list(COLORS),
-        "title": _title(f"{title} ({unit})" if unit else title),
-        "grid": {"left": 56, "right": 16, "top": 56, "bottom": 28},
-        "legend": {"top": 24, "left": 0, "type": "scroll", "itemHeight": 8},
+        "grid": {"left": 48, "right": 16, "top": 36, "bottom": 28},
+        "legend": {
+            "top": 4,
+            "left": 0,
+            "type": "scroll",
+            "itemHeight": 8,
+            "textStyle": dict(_TEXT),
+            "pageTextStyle": dict(_TEXT),
+        },
         "tooltip": {"trigger": "axis"},
-        "xAxis": {"type": "time", "splitLine": {"show": False}},
-        "yAxis": {"type": "value", "min": 0},
+        "xAxis": {
+            "type": "time",
+            "splitLine": {"show": False},
+            "axisLabel": _TEXT | {"formatter": "{HH}:{mm}:{ss}", "hideOverlap": True},
+        },
+        "yAxis": _values(),
         "series": [
             {
                 "name": name,
@@ -41,25 +58,25 @@ def lines(
     }
 
 
-def bars(title: str, values: Mapping[str, float]) -> dict[str, Any]:
+def bars(values: Mapping[str, float]) -> dict[str, Any]:
     """One bar for each name."""
+    turned = len(values) > 8
     return {
         "animation": False,
         "color": list(COLORS),
-        "title": _title(title),
-        "grid": {"left": 56, "right": 16, "top": 40, "bottom": 48},
+        "grid": {"left": 48, "right": 16, "top": 16, "bottom": 64 if turned else 28},
         "tooltip": {"trigger": "axis"},
-        "xAxis": {"type": "category", "data": list(values), "axisLabel": {"rotate": 30}},
-        "yAxis": {"type": "value", "min": 0},
+        "xAxis": {
+            "type": "category",
+            "data": list(values),
+            "axisLabel": _TEXT | {"rotate": 30 if turned else 0, "hideOverlap": True},
+        },
+        "yAxis": _values() | {"minInterval": 1},
         "series": [{"type": "bar", "data": list(values.values()), "barMaxWidth": 32}],
     }
 
 
-def _title(text: str) -> dict[str, Any]:
-    return {"text": text, "left": 0, "textStyle": {"fontSize": 14, "fontWeight": "normal"}}
-
-
-def swimlanes(title: str, events: Sequence[tuple[int, str, str]]) -> dict[str, Any]:
+def swimlanes(events: Sequence[tuple[int, str, str]]) -> dict[str, Any]:
     """Moments by lane: when, which lane, what. The first moment is zero."""
     lanes = list(dict.fromkeys(lane for _, lane, _ in events))
     begin_ms = min((at_ms for at_ms, _, _ in events), default=0)
@@ -78,17 +95,22 @@ def swimlanes(title: str, events: Sequence[tuple[int, str, str]]) -> dict[str, A
     return {
         "animation": False,
         "color": list(COLORS),
-        "title": _title(title),
         "grid": {"left": 130, "right": 90, "top": 28, "bottom": 32},
         "tooltip": {"trigger": "item", "formatter": "{b}"},
-        "xAxis": {"type": "value", "name": "ms", "min": 0},
-        "yAxis": {"type": "category", "data": lanes, "inverse": True},
+        "xAxis": _values() | {"name": "ms", "nameTextStyle": dict(_TEXT)},
+        "yAxis": {"type": "category", "data": lanes, "inverse": True, "axisLabel": dict(_TEXT)},
         "series": [
             {
                 "type": "scatter",
                 "symbolSize": 14,
                 "data": points,
-                "label": {"show": True, "position": "top", "formatter": "{b}", "fontSize": 11},
+                "label": {
+                    "show": True,
+                    "position": "top",
+                    "formatter": "{b}",
+                    "fontSize": 11,
+                    **_TEXT,
+                },
             }
         ],
     }

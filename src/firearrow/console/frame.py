@@ -21,11 +21,20 @@ _STYLE: Final = """
   .fa-link { color: #0072B2; text-decoration: none; } .fa-link:hover { text-decoration: underline; }
   .body--dark .fa-link { color: #56B4E9; }
   .fa-mono, .fa-mono * { font-family: ui-monospace, monospace; font-size: 12px; }
-  .fa-tile { min-width: 7.5rem; padding: 8px 14px; gap: 0; }
+  .fa-quiet { color: #5f6672; } .body--dark .fa-quiet { color: #a8b0bd; }
+  .fa-tile { flex: 1 1 7.5rem; max-width: 14rem; padding: 8px 14px; gap: 0; }
+  .fa-plot { flex: 1 1 18rem; min-width: 0; gap: 0; }
   .fa-table th { font-weight: 600; }
+  .fa-table.q-table--dense th, .fa-table.q-table--dense td { padding: 4px 12px; }
+  .fa-problem { background: #fdecee; color: #8a0f1c; border: 1px solid #f3c2c7; }
+  .body--dark .fa-problem { background: #2d1517; color: #ffb3b8; border-color: #5c2a2e; }
+  .fa-fix { background: rgba(128, 128, 128, .18); padding: 2px 8px; border-radius: 4px; }
+  .body--dark { --q-negative: #e5484d !important; }
+  .q-btn--outline.fa-calm:before { border-color: rgba(128, 128, 128, .45); }
   .fa-pre { white-space: pre-wrap; overflow-wrap: anywhere; font-family: ui-monospace, monospace;
     font-size: 12px; max-height: 24rem; overflow: auto; width: 100%; }
   .fa-current { background: rgba(194, 65, 12, .12); color: #c2410c; }
+  .body--dark .fa-current { color: #fb923c; }
   .q-drawer .q-item { min-height: 36px; }
 </style>
 """
@@ -41,7 +50,7 @@ def frame(view: View, pages: Sequence[PageEntry], current: PageEntry, here: str)
     with ui.header().classes("items-center bg-secondary q-py-xs"):
         menu = ui.button(icon="menu").props(f'flat round color=white aria-label="{t("menu")}"')
         ui.label("火箭 FireArrow").classes("text-h6")
-        ui.label(view.state.settings.nameservers).classes("text-caption text-grey-5 fa-mono")
+        ui.label(view.state.settings.nameservers).classes("text-caption text-grey-5 fa-mono gt-xs")
         ui.space()
         for code, name in LANGUAGES.items():
             if code != t.language:
@@ -49,7 +58,7 @@ def frame(view: View, pages: Sequence[PageEntry], current: PageEntry, here: str)
                 link.classes("text-white q-mr-md").props("data-test=language")
         role = view.state.sessions.role(view.who)
         word = "" if role is None else t(f"role.{role.word}")
-        ui.label(f"{view.who.name} · {word}").classes("text-caption").props("data-test=who")
+        ui.label(f"{view.who.name} · {word}").classes("text-caption gt-xs").props("data-test=who")
         with ui.element("form").props('method=post action="/logout"'):
             label = t("logout")
             button = ui.button(icon="logout").props("flat round color=white type=submit")

@@ -41,15 +41,16 @@ a {{ color: #0072b2; }}
 </style></head><body>
 <form method="post" action="/login">
 <h1><span>火箭</span> FireArrow</h1>
-{complaint}
+{content}
+</form></body></html>
+"""
+_FIELDS: Final = """{complaint}
 <label for="name">{name}</label><input id="name" name="name" autocomplete="username" autofocus>
 <label for="password">{password}</label>
 <input id="password" name="password" type="password" autocomplete="current-password">
 <input type="hidden" name="next" value="{onward}">
 <button>{submit}</button>
-<nav>{languages}</nav>
-</form></body></html>
-"""
+<nav>{languages}</nav>"""
 
 
 def peer_of(request: Request) -> str:
@@ -74,8 +75,7 @@ def login_page(t: Texts, onward: str, complaint: str = "", status: int = 200) ->
         for code, name in LANGUAGES.items()
     )
     said = f'<p class="wrong" role="alert">{html.escape(complaint)}</p>' if complaint else ""
-    page = _PAGE.format(
-        language=t.language,
+    fields = _FIELDS.format(
         complaint=said,
         name=html.escape(t("login.name")),
         password=html.escape(t("login.password")),
@@ -83,7 +83,15 @@ def login_page(t: Texts, onward: str, complaint: str = "", status: int = 200) ->
         onward=html.escape(onward, quote=True),
         languages=links,
     )
+    page = _PAGE.format(language=t.language, content=fields)
     return HTMLResponse(page, status_code=status)
+
+
+def missing_page(t: Texts) -> HTMLResponse:
+    """For an address where nothing is."""
+    said, back = html.escape(t("page.missing")), html.escape(t("page.overview"))
+    content = f'<p role="alert">{said}</p><nav><a href="/">{back}</a></nav>'
+    return HTMLResponse(_PAGE.format(language=t.language, content=content), status_code=404)
 
 
 async def read_form(request: Request) -> dict[str, str]:

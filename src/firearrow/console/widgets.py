@@ -30,7 +30,7 @@ _LINK: Final = """
 """
 _BADGE: Final = """
 <q-td :props="props">
-  <q-badge v-if="props.value" :color="props.row[props.col.name + '_color'] || 'grey-7'"
+  <q-badge v-if="props.value" :color="props.row[props.col.name + '_color'] || 'blue-grey'"
            outline>{{ props.value }}</q-badge>
 </q-td>
 """
@@ -171,32 +171,41 @@ def heading(text: str, note: str = "") -> None:
     with ui.row().classes("w-full items-baseline gap-3"):
         ui.label(text).classes("text-h5").props("role=heading aria-level=1")
         if note:
-            ui.label(note).classes("text-caption text-grey-7")
+            ui.label(note).classes("text-caption fa-quiet")
 
 
 def section(text: str) -> None:
     ui.label(text).classes("text-subtitle1 text-weight-medium q-mt-md")
 
 
+def plot(title: str, options: dict[str, Any], height: str = "h-56") -> ui.echart:
+    """A chart with its title above it."""
+    with ui.column().classes("fa-plot"):
+        ui.label(title).classes("text-subtitle2")
+        return ui.echart(options).classes(f"w-full {height}")
+
+
 def tile(label: str, value: str, note: str = "", color: str = "") -> ui.label:
     """A figure; returns the label that holds it."""
-    with ui.card().classes("fa-tile"):
-        ui.label(label).classes("text-caption text-grey-7")
+    with ui.card().classes("fa-tile").props("flat bordered"):
+        ui.label(label).classes("text-caption fa-quiet")
         shown = ui.label(value).classes(f"text-h5 {color}")
         if note:
-            ui.label(note).classes("text-caption text-grey-7")
+            ui.label(note).classes("text-caption fa-quiet")
     return shown
 
 
 def nothing(text: str) -> None:
     """In place of a list that is empty."""
-    with ui.row().classes("items-center gap-2 text-grey-7 q-pa-md"):
+    with ui.row().classes("items-center gap-2 fa-quiet q-pa-md"):
         ui.icon("inbox")
         ui.label(text)
 
 
 def problem(text: str) -> None:
-    with ui.card().classes("w-full bg-red-1 text-red-10"), ui.row().classes("items-center gap-2"):
+    with ui.card().classes("w-full fa-problem").props("flat"):
+        row = ui.row().classes("items-center gap-2")
+    with row:
         ui.icon("error")
         ui.label(text)
 
@@ -222,5 +231,9 @@ def ask(view: View, title: str, lines: Sequence[str], do: Callable[[], Awaitable
 def action_button(
     text: str, icon: str, do: Callable[[], object], *, marker: str, color: str = "primary"
 ) -> ui.button:
-    button = ui.button(text, icon=icon, color=color, on_click=do)
-    return button.props(f'no-caps unelevated size=13px padding="4px 12px" data-test={marker}')
+    """One page has one filled button at most; what else there is to do has an outline."""
+    button = ui.button(text, icon=icon, color=None if color == "secondary" else color, on_click=do)
+    button.props("unelevated" if color == "primary" else "outline")
+    if color == "secondary":
+        button.classes("fa-calm")
+    return button.props(f'no-caps size=13px padding="4px 12px" data-test={marker}')

@@ -5,8 +5,10 @@ from typer.testing import CliRunner
 
 from firearrow.base.errors import ConfigError
 from firearrow.cli.mqadmin.flags import COMMON, flag, parse
+from firearrow.cli.mqadmin.groups import value_text
 from firearrow.cli.mqadmin.table import COMMANDS, NOT_APPLICABLE
 from firearrow.cli.root import app
+from firearrow.model.group import CustomizedRetryPolicy, GroupRetryPolicy
 
 FLAGS = (flag("t! topic", "The topic."), flag("m| moreStats", "More."), flag("b brokerAddr", "."))
 
@@ -68,6 +70,22 @@ def test_flags_are_taken_in_every_spelling(words: list[str]) -> None:
 def test_flags_that_cannot_be_are_refused(words: list[str], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         parse("x", FLAGS, words)
+
+
+def test_a_flag_may_have_a_long_name_only() -> None:
+    flags = (flag("c cluster", "."), flag("| cplus", "."))
+    given = parse("reset", flags, ["--cplus", "-c", "one"])
+    assert given.text("c") == "one"
+    with pytest.raises(ConfigError, match="no option"):
+        parse("reset", flags, ["-"])
+
+
+def test_a_retry_policy_is_printed_as_java_prints_it() -> None:
+    policy = GroupRetryPolicy(customized_retry_policy=CustomizedRetryPolicy(next=(1_000, 5_000)))
+    assert value_text(policy) == (
+        "GroupRetryPolicy{type=CUSTOMIZED, exponentialRetryPolicy=null, "
+        "customizedRetryPolicy=CustomizedRetryPolicy{next=[1000, 5000]}}"
+    )
 
 
 def test_number_must_be_one() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from firearrow.cli.root import command_of
 from firearrow.client.admin_results import BrokerInfo
 from firearrow.console.data.bodies import MASK, hex_dump, preview, view_body
 from firearrow.console.data.catalog import GroupRow, Kept, topic_rows
@@ -131,28 +132,43 @@ def test_a_healthy_cluster_has_nothing_to_say() -> None:
     assert score(found) == 100
 
 
-@pytest.mark.parametrize(
-    ("brokers", "groups", "key", "severity"),
-    [
-        ([], [], "health.no_broker", Severity.CRITICAL),
-        ([broker(error="refused")], [], "health.broker_silent", Severity.CRITICAL),
-        ([broker(commitLogDiskRatio="0.80")], [], "health.disk", Severity.WARNING),
-        ([broker(commitLogDiskRatio="0.95")], [], "health.disk", Severity.CRITICAL),
-        ([broker(putLatency99="2500.00")], [], "health.slow_disk", Severity.WARNING),
-        ([broker(openTransactionAgeMax="900000")], [], "health.old_transaction", Severity.WARNING),
-        ([broker(parkedTransactions="2")], [], "health.parked_transactions", Severity.NOTICE),
-        ([broker(timerReadBehind="60")], [], "health.timers_late", Severity.WARNING),
-        ([broker(dispatchBehindBytes="99999999")], [], "health.dispatch_behind", Severity.WARNING),
-        ([broker()], [group(divergent=True)], "health.divergent", Severity.CRITICAL),
-        ([broker()], [group(lag=20_000)], "health.lag", Severity.WARNING),
-    ],
-)
+TROUBLES: list[tuple[list[BrokerInfo], list[GroupRow], str, Severity]] = [
+    ([], [], "health.no_broker", Severity.CRITICAL),
+    ([broker(error="refused")], [], "health.broker_silent", Severity.CRITICAL),
+    ([broker(commitLogDiskRatio="0.80")], [], "health.disk", Severity.WARNING),
+    ([broker(commitLogDiskRatio="0.95")], [], "health.disk", Severity.CRITICAL),
+    ([broker(putLatency99="2500.00")], [], "health.slow_disk", Severity.WARNING),
+    ([broker(openTransactionAgeMax="900000")], [], "health.old_transaction", Severity.WARNING),
+    ([broker(parkedTransactions="2")], [], "health.parked_transactions", Severity.NOTICE),
+    ([broker(timerReadBehind="60")], [], "health.timers_late", Severity.WARNING),
+    ([broker(dispatchBehindBytes="99999999")], [], "health.dispatch_behind", Severity.WARNING),
+    ([broker()], [group(divergent=True)], "health.divergent", Severity.CRITICAL),
+    ([broker()], [group(lag=20_000)], "health.lag", Severity.WARNING),
+]
+
+
+@pytest.mark.parametrize(("brokers", "groups", "key", "severity"), TROUBLES)
 def test_each_trouble_is_named_with_its_weight(
     brokers: list[BrokerInfo], groups: list[GroupRow], key: str, severity: Severity
 ) -> None:
     (found,) = findings(brokers, groups)
     assert (found.key, found.severity) == (key, severity)
     assert score([found]) == 100 - severity
+
+
+@pytest.mark.parametrize(("brokers", "groups"), [one[:2] for one in TROUBLES])
+def test_what_should_be_done_about_it_can_be_typed(
+    brokers: list[BrokerInfo], groups: list[GroupRow]
+) -> None:
+    (found,) = findings(brokers, groups)
+    if found.fix:
+        program, family, *words = found.fix.split()
+        assert program == "firearrow"
+        command: Any = command_of(family)
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        with command.make_context(command.name, words):  # raises what it cannot understand
+            pass
 
 
 def test_the_worst_comes_first() -> None:

@@ -9,6 +9,7 @@ from firearrow.console.texts import LANGUAGES, Texts, language_of
 from firearrow.console.texts.en import TEXTS as ENGLISH
 from firearrow.console.texts.zh import TEXTS as CHINESE
 from firearrow.console.users import Role
+from firearrow.model.group import ConsumeType, MessageModel
 
 SOURCES = sorted((Path(__file__).parents[3] / "src" / "firearrow" / "console").rglob("*.py"))
 
@@ -37,6 +38,7 @@ def test_every_text_that_a_page_wants_exists_and_none_is_left_over() -> None:
     made |= {f"search.{way}" for way in ("time", "key", "id", "tail")}
     made |= {f"reset.{way}" for way in ("earliest", "latest", "time")}
     made |= {f"body.{form}" for form in ("json", "text", "hex")}
+    made |= {f"mode.{one.value.lower()}" for one in (*MessageModel, *ConsumeType)}
     made |= {"lane.broker", "lane.producer", "dlq.csv", "dlq.json"}
     made |= {f"users.{edit}" for edit in ("role", "password", "remove")}
     health = set(re.findall(r"\"(health\.[a-z_]+)\"", code))

@@ -99,6 +99,7 @@ def usage(command: Command) -> str:
     lines = [f"usage: firearrow mqadmin {command.name} [FLAGS]", "", command.help, ""]
     for one in sorted((*command.flags, *COMMON), key=lambda each: each.short):
         value = " <arg>" if one.takes else ""
+        short = f"-{one.short}," if one.short else "   "
         needed = " (needed)" if one.required else ""
-        lines.append(f"  {f'-{one.short},--{one.long}{value}':<36} {one.help}{needed}")
+        lines.append(f"  {f'{short}--{one.long}{value}':<36} {one.help}{needed}")
     return "\n".join(lines)

@@ -19,7 +19,10 @@ class Flag(NamedTuple):
 
 
 def flag(spec: str, help_text: str) -> Flag:
-    """From a short spelling: ``b brokerAddr``, ``t! topic`` (needed), ``m| more`` (no value)."""
+    """From a short spelling: ``b brokerAddr``, ``t! topic`` (needed), ``m| more`` (no value).
+
+    A flag without a short name has none before the space: ``| cplus``.
+    """
     short, _, long = spec.partition(" ")
     return Flag(short.rstrip("!|"), long, help_text, takes="|" not in short, required="!" in short)
 
@@ -60,7 +63,8 @@ COMMON = (
 
 def parse(name: str, flags: Sequence[Flag], words: Sequence[str]) -> Given:
     """What was given; ConfigError for what the command does not know, or needs."""
-    known = {f"-{one.short}": one for one in flags} | {f"--{one.long}": one for one in flags}
+    known = {f"-{one.short or one.long}": one for one in flags}
+    known |= {f"--{one.long}": one for one in flags}
     known |= {f"-{one.long}": one for one in flags}
     values: dict[str, str] = {}
     left = list(words)

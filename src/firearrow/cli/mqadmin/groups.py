@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec import structs
 
 from firearrow.base.errors import ConfigError, FirearrowError
 from firearrow.cli.mqadmin.flags import flag
@@ -14,6 +15,8 @@ from firearrow.cli.mqadmin.java_text import compact, queue, truth
 from firearrow.cli.mqadmin.run import Command
 from firearrow.cli.mqadmin.topics import TOPIC, WHERE, parse_attributes
 from firearrow.model.group import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
     GroupRetryPolicy,
     MessageRequestMode,
     SubscriptionGroupConfig,
@@ -72,13 +75,9 @@ def camel(name: str) -> str:
 
 
 def value_text(value: object) -> str:
-    if isinstance(value, GroupRetryPolicy):
-        kind = getattr(value.type, "name", value.type)
-        return (
-            f"GroupRetryPolicy{{type={kind}, "
-            f"exponentialRetryPolicy={truth(value.exponential_retry_policy)}, "
-            f"customizedRetryPolicy={truth(value.customized_retry_policy)}}}"
-        )
+    if isinstance(value, GroupRetryPolicy | ExponentialRetryPolicy | CustomizedRetryPolicy):
+        inner = (f"{camel(key)}={value_text(one)}" for key, one in structs.asdict(value).items())
+        return f"{type(value).__name__}{{{', '.join(inner)}}}"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}={one}" for key, one in value.items()) + "}"
     if isinstance(value, tuple):

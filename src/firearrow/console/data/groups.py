@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from firearrow.base.errors import FirearrowError
-from firearrow.model.errors import ConsumerNotOnline
+from firearrow.model.errors import ConsumerNotOnline, SubscriptionGroupNotFound
 from firearrow.model.topic import is_retry_topic
+from firearrow.wire.codes import version_name
 
 if TYPE_CHECKING:
     from firearrow.client.admin import Admin
@@ -23,7 +24,7 @@ class Member:
     client_id: str
     address: str
     language: str
-    version: int
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class GroupDetail:
     name: str
     lag: GroupLag | None
     members: tuple[Member, ...] = ()
-    consume_type: str = ""
-    message_model: str = ""
+    consume_type: str = ""  # CONSUME_PASSIVELY, ...
+    message_model: str = ""  # CLUSTERING, ...
     subscriptions: dict[str, str] = field(default_factory=dict)
     divergent: dict[str, dict[str, str]] = field(default_factory=dict)
     owners: dict[MessageQueue, str] = field(default_factory=dict)
@@ -47,13 +48,14 @@ class GroupDetail:
 
 
 async def group_detail(admin: Admin, name: str) -> GroupDetail:
+    """SubscriptionGroupNotFound if there is no such group."""
     lag, error = await _lag(admin, name)
     try:
         connected = await admin.consumer_connections(name)
     except ConsumerNotOnline:
         return GroupDetail(name, lag, error=error)
     members = tuple(
-        Member(one.client_id, one.client_addr, one.language or "", one.version)
+        Member(one.client_id, one.client_addr, one.language or "", version_name(one.version))
         for one in connected.connection_set
     )
     asked = members[:MEMBERS_ASKED_MAX]
@@ -88,6 +90,8 @@ async def group_detail(admin: Admin, name: str) -> GroupDetail:
 async def _lag(admin: Admin, name: str) -> tuple[GroupLag | None, str]:
     try:
         return await admin.group_lag(name), ""
+    except SubscriptionGroupNotFound:
+        raise
     except FirearrowError as error:
         return None, str(error)
 

@@ -92,7 +92,7 @@ def of_broker(broker: BrokerInfo) -> list[Finding]:
                 Severity.CRITICAL if disk >= DISK_CRITICAL else Severity.WARNING,
                 "health.disk",
                 who | {"percent": f"{disk * 100:.0f}"},
-                fix=f"firearrow cluster config set --broker {broker.name} fileReservedTime=24",
+                fix=f"firearrow cluster set {broker.name} fileReservedTime=24",
             )
         )
     if (latency := number_of(runtime, "putLatency99")) >= PUT_LATENCY_MS:

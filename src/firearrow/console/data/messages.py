@@ -66,23 +66,24 @@ async def by_time(
     """What was stored in a topic from one time to another, perhaps only with a tag."""
     if end_ms < begin_ms:
         raise InvalidRequest("the end of the time is before its beginning")
+    queues = await admin.queues(_named(topic))
     found: list[ReceivedMessage] = []
     scanned, complete = 0, True
-    for queue in await admin.queues(_named(topic)):
+    for queue in queues:  # each may fill the page: its first messages may be the oldest of all
+        room, patience = limit, max(1, SCANNED_MAX // len(queues))
         offset = await admin.offset_at(queue, begin_ms)
         async for message in admin.messages_between(queue, offset):
             if message.store_timestamp > end_ms:
                 break
-            scanned += 1
-            if message.store_timestamp >= begin_ms and tag.strip() in {"", message.tags}:
-                found.append(message)
-            if scanned >= SCANNED_MAX or len(found) >= limit:
+            if room == 0 or patience == 0:
                 complete = False
                 break
-        if not complete:
-            break
+            scanned, patience = scanned + 1, patience - 1
+            if message.store_timestamp >= begin_ms and tag.strip() in {"", message.tags}:
+                found.append(message)
+                room -= 1
     found.sort(key=lambda one: one.store_timestamp)
-    return Found(found, scanned, complete)
+    return Found(found[:limit], scanned, complete and len(found) <= limit)
 
 
 def _named(topic: str) -> str:
@@ -156,6 +157,8 @@ def row_of(message: ReceivedMessage, *, may_see: bool) -> dict[str, Any]:
         "stored": message.store_timestamp,
         "size": message.stored_bytes,
         "times": message.reconsume_times,
+        "came": message.properties.get(names.DLQ_ORIGIN_TOPIC)
+        or message.properties.get(names.RETRY_TOPIC, ""),
         "body": preview(message.body, may_see=may_see),
     }
 

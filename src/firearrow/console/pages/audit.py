@@ -61,5 +61,5 @@ def entry_row(view: View, entry: Entry) -> dict[str, Any]:
         "target": entry.target,
         "details": entry.details,
         "outcome": view.t(f"outcome.{entry.outcome}"),
-        "outcome_color": _COLORS.get(entry.outcome, "grey-7"),
+        "outcome_color": _COLORS.get(entry.outcome, "blue-grey"),
     }

@@ -39,7 +39,7 @@ async def build(view: View) -> None:
                 "role": t("broker.master")
                 if one.is_master
                 else f"{t('broker.slave')} {one.broker_id}",
-                "role_color": "primary" if one.is_master else "grey-7",
+                "role_color": "primary" if one.is_master else "blue-grey",
                 "address": one.address,
                 "version": one.version or one.error or "",
                 "puts": f"{number_of(one.runtime, 'putTps'):,.1f}",

@@ -45,7 +45,9 @@ async def build(view: View) -> None:
     note = t("search.found", count=len(found.messages))
     ui.label(note if found.complete else f"{note} {t('dlq.more')}").props("data-test=found-note")
     buttons = ui.row().classes("gap-2")
-    table = show_messages(view, found.messages, marker="dead").props("selection=multiple")
+    table = show_messages(view, found.messages, marker="dead", dead=True).props(
+        "selection=multiple"
+    )
     by_place = {one.offset_msg_id: one for one in found.messages}
 
     def selected() -> list[ReceivedMessage]:

@@ -36,7 +36,7 @@ async def build(view: View) -> None:
         total = 0 if detail.lag is None else detail.lag.total
         tile(t("overview.lag"), f"{total:,}", t("messages")).props("data-test=group-lag")
         tile(t("group.members"), str(len(detail.members)))
-        tile(t("group.mode"), detail.message_model or "—", detail.consume_type)
+        tile(t("group.mode"), _word(view, detail.message_model), _word(view, detail.consume_type))
     if detail.divergent:
         _divergence(view, detail)
     with ui.row().classes("gap-2"):
@@ -65,10 +65,15 @@ async def build(view: View) -> None:
         _matrix(view, matrix)
 
 
+def _word(view: View, name: str) -> str:
+    """RocketMQ's name of a mode, in the visitor's language."""
+    return view.t(f"mode.{name.lower()}") if name else "—"
+
+
 def _divergence(view: View, detail: GroupDetail) -> None:
     """Members that subscribe to different things lose messages: say who wants what."""
     t = view.t
-    with ui.card().classes("w-full bg-red-1 text-red-10").props("data-test=divergent"):
+    with ui.card().classes("w-full fa-problem").props("flat data-test=divergent"):
         with ui.row().classes("items-center gap-2"):
             ui.icon("warning")
             ui.label(t("health.divergent", group=detail.name))
@@ -88,7 +93,7 @@ def _members(view: View, detail: GroupDetail) -> None:
             column("id", t("group.client"), mono=True),
             column("address", t("address"), mono=True),
             column("language", t("group.language")),
-            column("version", t("version"), number=True),
+            column("version", t("version")),
             column("queues", t("topic.queues"), number=True),
         ],
         [
@@ -105,8 +110,17 @@ def _members(view: View, detail: GroupDetail) -> None:
         rows_per_page=50,
         marker="members",
     )
-    for topic, expression in detail.subscriptions.items():
-        ui.label(f"{topic}: {expression}").classes("fa-mono text-grey-7")
+    if not detail.divergent:  # else there is no one answer, and the page says so above
+        section(t("group.subscriptions"))
+        plain_table(
+            [column("topic", t("topic")), column("wants", t("group.wants"), mono=True)],
+            [
+                {"topic": topic, "wants": expression}
+                for topic, expression in detail.subscriptions.items()
+            ],
+            key="topic",
+            marker="subscriptions",
+        )
 
 
 def _lag(view: View, detail: GroupDetail) -> None:

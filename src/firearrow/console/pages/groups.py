@@ -62,7 +62,7 @@ def group_row(view: View, row: GroupRow) -> dict[str, Any]:
         "tps": f"{row.tps:,.2f}",
         "topics": topics,
         "warning": warning,
-        "warning_color": "negative" if row.divergent else "grey-7",
+        "warning_color": "negative" if row.divergent else "blue-grey",
     }
 
 

@@ -53,7 +53,7 @@ def _facts(view: View, message: ReceivedMessage) -> None:
     ]
     with ui.grid(columns="auto 1fr").classes("gap-x-6 gap-y-1"):
         for name, value in facts:
-            ui.label(name).classes("text-grey-7")
+            ui.label(name).classes("fa-quiet")
             ui.label(value).classes("fa-mono")
 
 
@@ -62,7 +62,7 @@ def _body(view: View, message: ReceivedMessage) -> None:
     body = view_body(message.body, may_see=view.may_see_bodies)
     section(t("message.body"))
     if body.masked:
-        ui.label(t("message.masked")).classes("text-caption text-grey-7").props("data-test=masked")
+        ui.label(t("message.masked")).classes("text-caption fa-quiet").props("data-test=masked")
     forms = {"json": body.json, "text": body.text, "hex": body.hex}
     known = {name: text for name, text in forms.items() if text is not None}
     with ui.tabs().props("align=left dense no-caps") as tabs:
@@ -73,7 +73,7 @@ def _body(view: View, message: ReceivedMessage) -> None:
             with ui.tab_panel(name).classes("q-pa-none"):
                 ui.label(text).classes("fa-pre").props(f"data-test=body-text-{name}")
     if body.cut:
-        ui.label(t("message.cut", size=size_text(body.size))).classes("text-caption text-grey-7")
+        ui.label(t("message.cut", size=size_text(body.size))).classes("text-caption fa-quiet")
 
 
 async def _life(view: View, message: ReceivedMessage) -> None:
@@ -81,11 +81,11 @@ async def _life(view: View, message: ReceivedMessage) -> None:
     section(t("message.life"))
     events, traced = await lifeline(view.state.admin, message)
     if not traced:
-        ui.label(t("life.untraced")).classes("text-caption text-grey-7")
+        ui.label(t("life.untraced")).classes("text-caption fa-quiet")
     if len(events) > 2:
         moments = [(one.at_ms, lane_text(view, one.lane), t(one.key)) for one in events]
         height = 90 + 46 * len({one.lane for one in events})
-        ui.echart(charts.swimlanes("", moments)).classes("w-full").style(f"height: {height}px")
+        ui.echart(charts.swimlanes(moments)).classes("w-full").style(f"height: {height}px")
     with ui.element("div").props("data-test=life").classes("w-full"):
         plain_table(
             [

@@ -24,11 +24,13 @@ TAIL_ROWS_MAX: Final = 200
 LOOK_BACK_MS: Final = 3_600_000
 
 
-def message_columns(view: View) -> list[dict[str, Any]]:
+def message_columns(view: View, *, dead: bool = False) -> list[dict[str, Any]]:
+    """Of dead letters it matters where they came from, not where they are."""
     t = view.t
+    origin = [column("came", t("dlq.came")), column("times", t("dlq.tries"), number=True)]
     return [
         column("id", t("message.id"), mono=True),
-        column("topic", t("topic")),
+        *(origin if dead else [column("topic", t("topic"))]),
         column("queue", t("queue")),
         column("offset", t("message.offset"), number=True),
         column("tags", t("message.tags")),
@@ -48,12 +50,11 @@ def message_row(view: View, message: ReceivedMessage) -> dict[str, Any]:
 
 
 def show_messages(
-    view: View, messages: Sequence[ReceivedMessage], marker: str = "found"
+    view: View, messages: Sequence[ReceivedMessage], marker: str = "found", *, dead: bool = False
 ) -> ui.table:
     rows = [message_row(view, one) for one in messages]
-    return plain_table(
-        message_columns(view), rows, key="place", links=["id"], rows_per_page=25, marker=marker
-    )
+    columns = message_columns(view, dead=dead)
+    return plain_table(columns, rows, key="place", links=["id"], rows_per_page=25, marker=marker)
 
 
 async def build(view: View) -> None:
@@ -88,7 +89,7 @@ async def _show(view: View, results: ui.column, work: Any) -> None:  # noqa: ANN
         note = view.t("search.found", count=len(found.messages))
         if not found.complete:
             note += " " + view.t("search.cut", scanned=f"{found.scanned:,}")
-        ui.label(note).classes("text-caption text-grey-7").props("data-test=found-note")
+        ui.label(note).classes("text-caption fa-quiet").props("data-test=found-note")
         show_messages(view, found.messages)
 
 
@@ -99,6 +100,8 @@ def _by_time(view: View, topic: ui.input) -> None:
         begin = ui.input(t("search.begin"), value=moment(now_ms - LOOK_BACK_MS)[:19])
         end = ui.input(t("search.end"), value=moment(now_ms + LOOK_BACK_MS)[:19])
         tag = ui.input(t("message.tags")).props("data-test=search-tag")
+        for field in (begin, end, tag):
+            field.props("dense outlined")
 
         async def work() -> Found:
             return await finding.by_time(
@@ -119,7 +122,7 @@ def _by_key(view: View, topic: ui.input) -> None:
     t = view.t
     with ui.row().classes("items-center gap-3"):
         key = ui.input(t("message.keys"), value=view.asked.get("key", ""))
-        key.props("data-test=search-key")
+        key.props("dense outlined data-test=search-key")
 
         async def work() -> Found:
             return await finding.by_key(
@@ -136,7 +139,7 @@ def _by_id(view: View, topic: ui.input) -> None:
     t = view.t
     with ui.row().classes("items-center gap-3"):
         msg_id = ui.input(t("message.id"), value=view.asked.get("id", ""))
-        msg_id.classes("w-96").props("data-test=search-id")
+        msg_id.classes("w-96").props("dense outlined data-test=search-id")
 
         async def work() -> Found:
             return await finding.by_id(

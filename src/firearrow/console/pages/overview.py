@@ -8,14 +8,14 @@ from nicegui import ui
 
 from firearrow.console import charts
 from firearrow.console.data.health import number_of, score
-from firearrow.console.widgets import heading, plain_table, section, tile
+from firearrow.console.widgets import heading, plain_table, plot, section, tile
 
 if TYPE_CHECKING:
     from firearrow.console.data.health import Finding
     from firearrow.console.view import View
 
 REFRESH_S: Final = 3.0
-_COLORS: Final = {"critical": "negative", "warning": "orange-9", "notice": "grey-7"}
+_COLORS: Final = {"critical": "negative", "warning": "orange-9", "notice": "blue-grey"}
 
 
 async def build(view: View) -> None:
@@ -31,10 +31,10 @@ async def build(view: View) -> None:
         topics_tile = tile(t("overview.topics"), "—")
         groups_tile = tile(t("overview.groups"), "—")
     reasons = ui.column().classes("w-full gap-2").props("data-test=reasons")
-    with ui.row().classes("w-full gap-3 no-wrap fa-plots"):
-        rates = _plot(rate_options(view))
-        behind = _plot(lag_options(view))
-        latency = _plot(latency_options(view))
+    with ui.row().classes("w-full gap-3 q-mt-sm"):
+        rates = plot(f"{t('overview.throughput')} ({t('per_second')})", rate_options(view))
+        behind = plot(t("overview.lag"), lag_options(view))
+        latency = plot(f"{t('overview.latency')} (ms)", latency_options(view))
     section(t("overview.brokers"))
     table = plain_table(
         [
@@ -86,10 +86,6 @@ async def build(view: View) -> None:
     ui.timer(REFRESH_S, refresh, immediate=False)
 
 
-def _plot(options: dict[str, Any]) -> ui.echart:
-    return ui.echart(options).classes("h-64").style("flex: 1 1 0; min-width: 0")
-
-
 def broker_row(broker: Any) -> dict[str, Any]:  # noqa: ANN401 - BrokerInfo
     runtime = broker.runtime
     return {
@@ -111,32 +107,31 @@ def show_reasons(view: View, column: ui.column, findings: list[Finding]) -> None
                 ui.icon("check_circle")
                 ui.label(view.t("health.well"))
         for finding in findings[:20]:
-            with ui.card().classes("w-full q-pa-sm"), ui.row().classes("items-center gap-3 w-full"):
+            card = ui.card().classes("w-full q-pa-sm").props("flat bordered")
+            with card, ui.row().classes("items-center gap-3 w-full"):
                 word = finding.severity.word
                 ui.badge(view.t(f"severity.{word}"), color=_COLORS[word])
                 ui.label(view.t(finding.key, **finding.values))
                 if finding.fix:
                     ui.space()
-                    ui.label(finding.fix).classes("fa-mono bg-grey-3 text-black q-px-sm rounded")
+                    ui.label(finding.fix).classes("fa-mono fa-fix")
 
 
 def rate_options(view: View) -> dict[str, Any]:
     samples = view.state.history.samples
     return charts.lines(
-        view.t("overview.throughput"),
         {
             view.t("overview.in"): [(one.at_ms, one.put_rate) for one in samples],
             view.t("overview.out"): [(one.at_ms, one.get_rate) for one in samples],
-        },
-        unit=view.t("per_second"),
+        }
     )
 
 
 def lag_options(view: View) -> dict[str, Any]:
-    return charts.lines(view.t("overview.lag"), view.state.history.lag_lines(), area=True)
+    return charts.lines(view.state.history.lag_lines(), area=True)
 
 
 def latency_options(view: View) -> dict[str, Any]:
     samples = view.state.history.samples
     series = {"p99": [(one.at_ms, one.put_p99_ms) for one in samples]}
-    return charts.lines(view.t("overview.latency"), series, unit="ms")
+    return charts.lines(series)

@@ -65,8 +65,8 @@ def _pipeline(view: View, pipeline: Pipeline) -> None:
     with ui.card().classes("w-full"):
         with ui.row().classes("items-center gap-3"):
             ui.label(pipeline.name).classes("text-subtitle1")
-            ui.badge(pipeline.state, color=_COLORS.get(pipeline.state, "grey-7"))
-            ui.label(moment(pipeline.updated_ms)).classes("text-caption text-grey-7")
+            ui.badge(pipeline.state, color=_COLORS.get(pipeline.state, "blue-grey"))
+            ui.label(moment(pipeline.updated_ms)).classes("text-caption fa-quiet")
         if pipeline.error:
             ui.label(pipeline.error).classes("text-negative fa-mono")
         plain_table(
@@ -92,4 +92,4 @@ def _pipeline(view: View, pipeline: Pipeline) -> None:
                 for one in pipeline.streams
             ],
         )
-        ui.label(pipeline.file).classes("text-caption text-grey-7 fa-mono")
+        ui.label(pipeline.file).classes("text-caption fa-quiet fa-mono")

@@ -9,7 +9,15 @@ from nicegui import ui
 from firearrow.client.admin_waiting import TimerPage, timer_counts, waiting_timers
 from firearrow.console import charts
 from firearrow.console.view import address, duration, moment
-from firearrow.console.widgets import action_button, ask, column, heading, nothing, plain_table
+from firearrow.console.widgets import (
+    action_button,
+    ask,
+    column,
+    heading,
+    nothing,
+    plain_table,
+    plot,
+)
 
 if TYPE_CHECKING:
     from firearrow.console.view import View
@@ -30,7 +38,8 @@ async def build(view: View) -> None:
     most = dict(sorted(counts.items(), key=lambda one: -one[1])[:TOPICS_SHOWN])
     if most:
         values = {name: float(count) for name, count in most.items()}
-        ui.echart(charts.bars(t("scheduled.by_topic"), values)).classes("w-full h-48")
+        with ui.row().classes("w-full"):
+            plot(t("scheduled.by_topic"), charts.bars(values), "h-40")
         plain_table(
             [column("name", t("topic")), column("count", t("messages"), number=True)],
             [
@@ -74,7 +83,7 @@ def _list(view: View, topic: str, page: TimerPage) -> None:
         marker="scheduled",
     )
     if page.cursors:
-        ui.label(t("scheduled.more", count=LISTED)).classes("text-caption text-grey-7")
+        ui.label(t("scheduled.more", count=LISTED)).classes("text-caption fa-quiet")
     if view.may("message.recall"):
         table.props("selection=single")
         known = {one.unique_key: one for _, one in page.timers}

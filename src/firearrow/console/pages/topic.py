@@ -16,6 +16,7 @@ from firearrow.console.widgets import (
     heading,
     nothing,
     plain_table,
+    plot,
     section,
     tile,
 )
@@ -53,7 +54,11 @@ async def _buttons(view: View, name: str) -> None:
             action_button(t("topic.send"), "send", lambda: send(view, name), marker="topic-send")
         if view.may("topic.update"):
             action_button(
-                t("topic.update"), "edit", lambda: update(view, name), marker="topic-update"
+                t("topic.update"),
+                "edit",
+                lambda: update(view, name),
+                marker="topic-update",
+                color="secondary",
             )
         if view.may("topic.delete"):
             action_button(
@@ -73,7 +78,8 @@ def _queues(view: View, stats: TopicStats) -> None:
             f"{one.queue.broker_name}/{one.queue.queue_id}": float(one.messages)
             for one in stats.queues[:64]
         }
-        ui.echart(charts.bars(t("topic.fill"), values)).classes("w-full h-48")
+        with ui.row().classes("w-full"):
+            plot(t("topic.fill"), charts.bars(values), "h-40")
     plain_table(
         [
             column("queue", t("queue")),
@@ -194,7 +200,7 @@ async def update(view: View, name: str) -> None:
         write.props("data-test=write-queues")
         read = ui.number(t("topic.read_queues"), value=config.read_queue_nums, min=1)
         perm = ui.select(PERMS, value=config.perm & 6 or 6, label=t("topic.perm"))
-        ui.label(t("topic.shrink")).classes("text-caption text-grey-7")
+        ui.label(t("topic.shrink")).classes("text-caption fa-quiet")
 
         async def save() -> None:
             done = await view.told(

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 PERMS: Final = {6: "RW", 4: "R", 2: "W"}
 TYPES: Final = ("NORMAL", "FIFO", "DELAY", "TRANSACTION")
-_KIND_COLORS: Final = {"system": "grey-6", "retry": "orange-9", "dlq": "negative"}
+_KIND_COLORS: Final = {
+    "normal": "blue-grey",
+    "system": "blue-grey",
+    "retry": "orange-9",
+    "dlq": "negative",
+}
 
 
 async def build(view: View) -> None:
@@ -57,7 +62,9 @@ def topic_row(view: View, row: TopicRow) -> dict[str, Any]:
         "name_href": address("/topic", name=row.name),
         "kind": view.t(f"kind.{row.kind}"),
         "kind_color": _KIND_COLORS.get(row.kind, "primary"),
-        "queues": f"{row.write_queues} / {row.read_queues}",
+        "queues": row.write_queues
+        if row.write_queues == row.read_queues
+        else f"{row.write_queues} / {row.read_queues}",
         "perm": PERMS.get(row.perm & 6, "—"),
         "brokers": ", ".join(row.brokers),
     }

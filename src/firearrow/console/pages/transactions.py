@@ -22,7 +22,7 @@ async def build(view: View) -> None:
     found = await open_transactions(view.state.admin, LISTED)
     total = sum(one.total for one in found)
     oldest = max((half.age for one in found for half in one.transactions), default=0)
-    with ui.row().classes("gap-3"):
+    with ui.row().classes("w-full gap-3"):
         tile(t("transactions.open"), f"{total:,}").props("data-test=open")
         tile(t("transactions.oldest"), duration(oldest) if total else "—")
     if not total:

@@ -31,7 +31,7 @@ ACL_KEYS: Final = ("authenticationEnabled", "authorizationEnabled", "aclEnable")
 async def build(view: View) -> None:
     t = view.t
     heading(t("page.users"))
-    ui.label(t("users.roles")).classes("text-caption text-grey-7")
+    ui.label(t("users.roles")).classes("text-caption fa-quiet")
     buttons = ui.row().classes("gap-2")
     table = plain_table(
         [column("name", t("users.name")), column("role", t("users.role"))],
