@@ -46,8 +46,10 @@ QUEUES: Final = 8
 class WarmDisk(RealDisk):
     """Files whose pages are in memory before they are used."""
 
-    def map(self, path: Path, size: int, *, create: bool = False) -> MappedFile:  # type: ignore[override]
-        file = super().map(path, size, create=create)
+    def map(  # type: ignore[override]
+        self, path: Path, size: int, *, create: bool = False, head: bytes = b""
+    ) -> MappedFile:
+        file = super().map(path, size, create=create, head=head)
         if path.parent.name == "commitlog":
             for at in range(0, size, PAGE_BYTES):
                 file.buffer[at] = 0

@@ -331,7 +331,10 @@ def expect_found(look: Look) -> None:
                 for facts in messages
                 if facts["topic"] == topic and text in facts["properties"].get("KEYS", "").split()
             ]
-            assert ids == sorted(wanted), (topic, text)
+            # After a kill Apache goes on with the message that its index ended with, not behind it,
+            # and so finds that one twice.
+            assert sorted(set(ids)) == sorted(wanted), (topic, text)
+            assert len(ids) <= len(wanted) + 1, (topic, text)
         elif kind == "id":
             assert ids == [text]
         else:

@@ -91,10 +91,11 @@ class Disk(Protocol):
         """The length of a file; None when there is none."""
         ...
 
-    def map(self, path: Path, size: int, *, create: bool = False) -> MappedFile:
+    def map(self, path: Path, size: int, *, create: bool = False, head: bytes = b"") -> MappedFile:
         """Map a file that has this size, or make it: sparse, all zeros, folders as needed.
 
-        A file that was made is durable with its length and its name.
+        A file that was made is durable with its length and its name. With a `head` it begins so,
+        and has its name only then: nobody ever sees it without.
         """
         ...
 
@@ -226,10 +227,12 @@ class RealDisk:
         except FileNotFoundError:
             return None
 
-    def map(self, path: Path, size: int, *, create: bool = False) -> RealFile:
+    def map(self, path: Path, size: int, *, create: bool = False, head: bytes = b"") -> RealFile:
         flags = os.O_RDWR
         if create:
             make_directory(path.parent)
+            if head and not path.exists():
+                _make_beside(path, size, head)
             flags |= os.O_CREAT
         descriptor = os.open(path, flags, 0o644)
         try:
@@ -344,6 +347,21 @@ class RealDisk:
     def close(self) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
+
+
+def _make_beside(path: Path, size: int, head: bytes) -> None:
+    """A sparse file that begins with `head` and is whole when it gets its name."""
+    beside = path.with_name(path.name + ".tmp")
+    try:
+        with beside.open("wb") as file:
+            file.write(head)
+            file.truncate(size)
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
 
 
 def _sync_filesystem(folder: Path) -> bool:

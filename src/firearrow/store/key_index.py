@@ -111,6 +111,18 @@ def index_file_name(now_ms: int) -> str:
     return time.strftime("%Y%m%d%H%M%S", time.localtime(seconds)) + f"{ms:03d}"
 
 
+def first_header(previous: IndexHeader | None) -> bytes:
+    """What a new file begins with: where the one before it ended, as both ends.
+
+    A broker of Apache's that finds an abort file makes everything again that lies behind the end
+    of the last file. It must never see one that does not say where that is.
+    """
+    if previous is None:
+        return bytes(HEADER.size)
+    end_ms, end_offset = max(previous.end_timestamp, 0), max(previous.end_offset, 0)
+    return HEADER.pack(end_ms, end_ms, end_offset, end_offset, 0, 0)
+
+
 class IndexFile:
     """One file of the index, over memory that a disk lends."""
 
@@ -150,23 +162,6 @@ class IndexFile:
     @property
     def is_full(self) -> bool:
         return self.table.header[5] >= self.table.entries
-
-    def start_after(self, previous: IndexHeader) -> None:
-        """What RocketMQ puts into a new file: where the one before it ended, as both ends."""
-        HEADER.pack_into(
-            self._buffer,
-            0,
-            max(previous.end_timestamp, 0),
-            max(previous.end_timestamp, 0),
-            max(previous.end_offset, 0),
-            max(previous.end_offset, 0),
-            0,
-            0,
-        )
-
-    def reserve_header(self) -> None:
-        """Have disk space for what every file has; OSError when the disk is full."""
-        self._file.reserve(0, HEADER.size)
 
     def insert(self, hashes: Sequence[int], first: int, *, offset: int, timestamp: int) -> int:
         """As `KeyTable.insert`; OSError, and nothing inserted, when the disk is full."""
@@ -324,6 +319,9 @@ class KeyIndex:
         does; nothing in it would tell what it lost.
         """
         assert not self._files
+        for name in self._disk.names(self._folder):
+            if name.endswith(".tmp"):  # a process died while it made a file
+                self._disk.remove(self._folder / name)
         if mark is not None and (mark.slots, mark.entries) != (self._slots, self._entries):
             raise self._other_shape(f"maxHashSlotNum={mark.slots} and maxIndexNum={mark.entries}")
         names = [name for name in self._disk.names(self._folder) if name.isdigit()]
@@ -527,21 +525,15 @@ class KeyIndex:
         if self._files and name <= self._files[-1].name:
             # Files are put in order by name when loaded, whatever the clock did in between.
             name = str(int(self._files[-1].name) + 1).zfill(NAME_DIGITS)
-        file = self._open(self._folder / name, create=True)
-        try:
-            file.reserve_header()
-        except OSError:
-            file.close()
-            self._disk.remove(file.path)
-            raise
-        if self._files:
-            file.start_after(self._files[-1].header)
+        previous = self._files[-1].header if self._files else None
+        file = self._open(self._folder / name, head=first_header(previous))
         self._files.append(file)
         return file
 
-    def _open(self, path: Path, *, create: bool = False) -> IndexFile:
+    def _open(self, path: Path, *, head: bytes = b"") -> IndexFile:
+        """A file that is there; with a header, one that is made."""
         size = index_file_bytes(self._slots, self._entries)
-        file = self._disk.map(path, size, create=create)
+        file = self._disk.map(path, size, create=bool(head), head=head)
         return IndexFile(file, slots=self._slots, entries=self._entries, is_tight=self._is_tight)
 
     def _is_tight(self) -> bool:

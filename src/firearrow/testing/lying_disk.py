@@ -277,8 +277,10 @@ class LyingDisk:
         content = self._content(path)
         return None if content is None else len(content.live)
 
-    def map(self, path: Path, size: int, *, create: bool = False) -> LyingFile:
+    def map(self, path: Path, size: int, *, create: bool = False, head: bytes = b"") -> LyingFile:
         content = self._content(path)
+        if create and content is None and head:
+            content = self._make_beside(path, head.ljust(size, b"\0"), len(head))
         if create and (content is None or not content.live):
             content = content or self._create(path)
             self.step(f"give {path.name} its size")
@@ -344,18 +346,22 @@ class LyingDisk:
         return None if content is None else bytes(content.live)
 
     def replace(self, path: Path, content: bytes) -> None:
+        self._make_beside(path, content, len(content))
+
+    def _make_beside(self, path: Path, content: bytes, written: int) -> Content:
         """A file beside, synced, then renamed over, then its folder synced."""
         beside = Content()
-        if len(content) > max(0, self.free_bytes):
+        if written > max(0, self.free_bytes):
             raise _disk_full()
         beside.replace_all(bytearray(content))
-        beside.allocate(0, len(content))
+        beside.allocate(0, written)
         self.step(f"sync a new {path.name}")
         self._sync(beside)
         folder = self._make_folder(path.parent)
         self.step(f"rename {path.name}")
         folder.put(path.name, beside)
         self._sync_folders(path)
+        return beside
 
     def remove(self, path: Path) -> None:
         folder = self._find(path.parent)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import struct
 from typing import TYPE_CHECKING
 
@@ -209,6 +210,32 @@ def test_an_empty_file_of_a_crash_is_removed(tmp_path: Path) -> None:
     index = new_index(tmp_path)
     index.load(clean=False, index_timestamp=0, mark=None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_has_its_name_only_once_it_says_where_the_one_before_it_ended(
+    index: KeyIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An Apache broker that finds it without, after a kill, indexes the whole log once more."""
+    ends: list[int] = []
+    sync = os.fsync
+
+    def look(descriptor: int) -> None:
+        named = sorted(path for path in tmp_path.iterdir() if path.name.isdigit())
+        ends.extend(struct.unpack_from(">qqqqii", path.read_bytes())[3] for path in named[1:])
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", look)
+    insert(index, 3 * ENTRIES)
+    assert len(ends) > 3
+    assert min(ends) > 0
+
+
+def test_what_a_crash_left_of_a_new_file_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "20261117120000001.tmp").write_bytes(b"half of it")
+    index = new_index(tmp_path)
+    index.load(clean=False, index_timestamp=0, mark=None)
+    assert list(tmp_path.iterdir()) == []
+    index.close()
 
 
 def test_names_stay_in_order_when_the_clock_steps_back(tmp_path: Path) -> None:
