@@ -22,7 +22,13 @@ if TYPE_CHECKING:
         AllocateMachineRoomNearby,
         AllocationStrategy,
     )
-    from firearrow.client.blocking import Producer, PullConsumer, PushConsumer, TransactionProducer
+    from firearrow.client.blocking import (
+        IdempotentProducer,
+        Producer,
+        PullConsumer,
+        PushConsumer,
+        TransactionProducer,
+    )
     from firearrow.client.blocking_admin import Admin
     from firearrow.client.consumer_state import ConsumerSettings
     from firearrow.client.errors import ClientError
@@ -63,6 +69,7 @@ _HOMES: Final = {
     "Credentials": "firearrow.client.options",
     "DeadLetter": "firearrow.client.handlers",
     "FirearrowError": "firearrow.base.errors",
+    "IdempotentProducer": "firearrow.client.blocking",
     "Message": "firearrow.client.message",
     "MessageModel": "firearrow.model.group",
     "MessageQueue": "firearrow.model.topic",
@@ -104,6 +111,7 @@ __all__ = [
     "Credentials",
     "DeadLetter",
     "FirearrowError",
+    "IdempotentProducer",
     "Message",
     "MessageModel",
     "MessageQueue",

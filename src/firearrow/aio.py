@@ -19,6 +19,7 @@ from firearrow.client.consumer_state import ConsumerSettings
 from firearrow.client.errors import ClientError
 from firearrow.client.handlers import ConsumeStatus, DeadLetter, Retry
 from firearrow.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
+from firearrow.client.idempotent import IdempotentProducer
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.client.options import ClientOptions, Credentials, RequestHook
 from firearrow.client.producer import Producer
@@ -54,6 +55,7 @@ __all__ = [
     "Credentials",
     "DeadLetter",
     "FirearrowError",
+    "IdempotentProducer",
     "Message",
     "MessageModel",
     "MessageQueue",

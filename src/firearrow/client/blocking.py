@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, overload
 
 from firearrow.base.errors import FirearrowError
+from firearrow.client import idempotent as aio_idempotent
 from firearrow.client import producer as aio_producer
 from firearrow.client import pull_consumer as aio_pull
 from firearrow.client import push_consumer as aio_push
@@ -235,6 +236,26 @@ class TransactionProducer(Producer):
         here = self._here()
         assert isinstance(here, aio_transactions.TransactionProducer)
         return portal.call(here.send_in_transaction, message, local, timeout_ms=timeout_ms)
+
+
+class IdempotentProducer(Producer):
+    """A producer whose resends make no second message, on FireArrow's brokers.
+
+    A message whose `send` has failed can be sent again, by this producer, and is stored once.
+
+    Args:
+        group: As for `Producer`.
+        options: As for `firearrow.aio.IdempotentProducer`.
+    """
+
+    def __init__(self, group: str, **options: Unpack[ProducerOptions]) -> None:
+        self.group = group
+        self._soon = threading.Semaphore(SOON_MAX)
+        BlockingClient.__init__(
+            self,
+            lambda: aio_idempotent.IdempotentProducer(group, **options),
+            survives_fork=True,
+        )
 
 
 class PushConsumer(BlockingClient[aio_push.PushConsumer]):
