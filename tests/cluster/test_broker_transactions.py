@@ -604,6 +604,25 @@ async def test_offsets_that_ran_ahead_of_a_lost_log_hide_no_half_message(tmp_pat
         assert [one.offset for one in served.broker.state.transactions.halves] == [1]
 
 
+async def test_offsets_of_a_master_that_was_ahead_hide_nothing_that_this_log_has(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    async with running_broker(tmp_path, clock) as served:
+        await begun(served, clock, b"open")
+        await served.ask(end(await begun(served, clock, b"paid")))
+        await served.ask(end(await begun(served, clock, b"not"), TRANSACTION_ROLLBACK))
+    async with running_broker(tmp_path, clock) as served:
+        # A copy of the open one lay at 3, on the master only.
+        offsets = served.broker.state.offsets
+        offsets.commit(HALF_TOPIC, "CID_RMQ_SYS_TRANS", 0, 3 + 1)
+        offsets.commit(OP_HALF_TOPIC, "CID_RMQ_SYS_TRANS", 0, 2)
+    async with running_broker(tmp_path, clock) as served:
+        assert [one.offset for one in served.broker.state.transactions.halves] == [0]
+        await rounds(served, clock, 2)
+        assert await bodies_in(served) == [b"paid"]
+
+
 async def test_disk_that_is_full_leaves_a_transaction_open(tmp_path: Path) -> None:
     clock = ManualClock()
     async with running_broker(tmp_path, clock) as served:

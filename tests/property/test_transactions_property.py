@@ -273,7 +273,7 @@ class TransactionMachine(RuleBasedStateMachine):
             await self.tasks.stop_tasks()
             self.state.transactions.finish()
             await self.state.store.stop()
-            self.offsets = self.state.offsets.snapshot()
+            self.save_offsets()  # unless the power went meanwhile, and a ghost stopped
             await self._start()
 
         if not self.disk.power_is_lost:

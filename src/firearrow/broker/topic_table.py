@@ -36,7 +36,9 @@ REVIVE_QUEUES: Final = 8
 QUEUES_MAX: Final = 65_536  # of one topic; a typing error should not cost a million entries
 # What an administrator may write into a topic's attributes; the second cannot change later.
 ATTRIBUTES: Final[dict[str, frozenset[str] | None]] = {
-    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION"}),
+    "message.type": frozenset(
+        {"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY"}
+    ),
     "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
     "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
     "reserve.time": None,

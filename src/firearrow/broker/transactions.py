@@ -116,7 +116,7 @@ class TransactionService:
 
     def load(self) -> None:
         """Find what is open in the queues, whoever wrote them. Blocks."""
-        half_from, op_from = self._start_of(HALF_TOPIC), self._start_of(OP_HALF_TOPIC)
+        half_from, op_from = self._starts()
         self._positions = (half_from, op_from)
         self._ops.load(op_from)
         lookup = self._store.lookup
@@ -139,11 +139,21 @@ class TransactionService:
         if len(self.halves):
             log.info("%d transactions are open", len(self.halves))
 
-    def _start_of(self, topic: str) -> int:
-        """Where the last broker was; what it said of a log that has been lost does not count."""
-        lookup = self._store.lookup
-        least, most = lookup.min_offset(topic, QUEUE), lookup.max_offset(topic, QUEUE)
-        return min(max(self._offsets.committed(topic, TRANSACTION_GROUP, QUEUE), least), most)
+    def _starts(self) -> tuple[int, int]:
+        """Where the last broker was in both queues.
+
+        What it said of a log that has been lost does not count, not even for what is left: a half
+        message that it had passed may have gone on as a copy that is lost. A slave's log ends like
+        this when it was behind its master.
+        """
+        lookup, topics = self._store.lookup, (HALF_TOPIC, OP_HALF_TOPIC)
+        least = [lookup.min_offset(topic, QUEUE) for topic in topics]
+        most = [lookup.max_offset(topic, QUEUE) for topic in topics]
+        said = [self._offsets.committed(topic, TRANSACTION_GROUP, QUEUE) for topic in topics]
+        if said[0] > most[0] or said[1] > most[1]:
+            log.warning("the log ends before the last half messages; all that it has are read")
+            return least[0], least[1]
+        return max(said[0], least[0]), max(said[1], least[1])
 
     def _committed_since(
         self, physical_offset: int | None, staged: set[int]

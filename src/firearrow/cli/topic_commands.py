@@ -57,7 +57,7 @@ Attributes = Annotated[
 ]
 MessageType = Annotated[
     str | None,
-    typer.Option("--type", help="NORMAL, FIFO, DELAY or TRANSACTION (message.type)."),
+    typer.Option("--type", help="NORMAL, FIFO, DELAY, TRANSACTION, MIXED or PRIORITY."),
 ]
 
 

@@ -39,11 +39,13 @@ class ConcurrentConsumption:
         self._caller = caller
         settings = state.settings
         name = f"consume-{state.group}"
+        order = _priority_of if settings.by_priority else None
+        most = settings.workers_max
         self._threads: ThreadWorkers[Work] = ThreadWorkers(
-            name, state.clock, caller.run, self._done, workers_max=settings.workers_max
+            name, state.clock, caller.run, self._done, workers_max=most, priority_of=order
         )
         self._tasks: TaskWorkers[Work] = TaskWorkers(
-            name, state.session, caller.run_async, self._done, workers_max=settings.workers_max
+            name, state.session, caller.run_async, self._done, workers_max=most, priority_of=order
         )
         self._watch: LoopWatch | None = None
         self._returning: set[asyncio.Task[None]] = set()
@@ -204,3 +206,7 @@ class ConcurrentConsumption:
         if work.handler.is_async:
             return await self._caller.run_async(work)
         return await asyncio.to_thread(self._caller.run, work)
+
+
+def _priority_of(work: Work) -> int:
+    return work.messages[0].priority

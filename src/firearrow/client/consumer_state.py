@@ -46,6 +46,7 @@ class ConsumerSettings:
     stop_grace_ms: int = 5_000  # how long close waits for handlers that are running
     persist_offsets_ms: int = 5_000
     rebalance_ms: int = 20_000
+    by_priority: bool = False  # among what was pulled, the highest priority first; not if ordered
     lite: bool = False  # pulled by the application: no retry topic, no send-back
 
     @property

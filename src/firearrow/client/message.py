@@ -49,6 +49,8 @@ class Message:
         delay_ms: Deliver so many milliseconds from now (RocketMQ 5).
         deliver_at_ms: Deliver at this time, in milliseconds since 1970 (RocketMQ 5).
         sharding_key: Messages with the same key go to the same queue and stay in order.
+        priority: The larger the sooner (RocketMQ 5.4): the broker puts it into the queue of that
+            number, or the last. Not together with a delay or a sharding key.
         flag: An integer of the application's own, carried along.
         wait_stored: Whether the broker answers only when the message is safe on its disk.
     """
@@ -67,6 +69,7 @@ class Message:
         delay_ms: int | None = None,
         deliver_at_ms: int | None = None,
         sharding_key: str | None = None,
+        priority: int | None = None,
         flag: int = 0,
         wait_stored: bool = True,
     ) -> None:
@@ -91,6 +94,10 @@ class Message:
             values[names.TIMER_DELIVER_MS] = str(deliver_at_ms)
         if sharding_key:
             values[names.SHARDING_KEY] = sharding_key
+        if priority is not None:
+            if priority < 0:
+                raise InvalidMessage(f"priority {priority}: priorities begin at 0, the lowest")
+            values[names.PRIORITY] = str(priority)
         if not wait_stored:
             values[names.WAIT] = "false"
 
@@ -113,6 +120,12 @@ class Message:
     @property
     def sharding_key(self) -> str | None:
         return self.properties.get(names.SHARDING_KEY)
+
+    @property
+    def priority(self) -> int:
+        """0 also for one that names none."""
+        text = self.properties.get(names.PRIORITY, "")
+        return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
 
     @property
     def delay_level(self) -> int:

@@ -29,6 +29,40 @@ TURN_CALLS: Final = 64  # after so many calls that did not wait, others on the l
 STUCK_S: Final = 1.0  # a loop that does not turn for so long is blocked by somebody
 
 
+class ByPriority(Generic[W]):
+    """A deque that gives out the highest priority first; threads may take from it."""
+
+    def __init__(self, priority_of: Callable[[W], int]) -> None:
+        self._priority_of = priority_of
+        self._levels: dict[int, deque[W]] = {}
+        self._highest_first: tuple[deque[W], ...] = ()
+
+    def append(self, work: W) -> None:
+        priority = self._priority_of(work)
+        level = self._levels.get(priority)
+        if level is None:
+            level = self._levels[priority] = deque()
+            self._highest_first = tuple(
+                self._levels[known] for known in sorted(self._levels, reverse=True)
+            )
+        level.append(work)
+
+    def popleft(self) -> W:
+        for level in self._highest_first:
+            try:
+                return level.popleft()
+            except IndexError:
+                continue
+        raise IndexError("no work")
+
+    def __bool__(self) -> bool:
+        return any(self._highest_first)
+
+    def clear(self) -> None:
+        for level in self._highest_first:
+            level.clear()
+
+
 class Workers(Protocol[W]):
     """Takes work, hands results back on the loop."""
 
@@ -52,6 +86,7 @@ class ThreadWorkers(Generic[W]):
         done: Callable[[W, Any], None],
         *,
         workers_max: int,
+        priority_of: Callable[[W], int] | None = None,
     ) -> None:
         self._name = name
         self._clock = clock
@@ -59,7 +94,7 @@ class ThreadWorkers(Generic[W]):
         self._done = done
         self._max = workers_max
         self._loop = asyncio.get_running_loop()
-        self._work: deque[W] = deque()
+        self._work: deque[W] | ByPriority[W] = ByPriority(priority_of) if priority_of else deque()
         self._results: deque[tuple[W, Any]] = deque()
         self._collect_comes = False
         self._idle: list[threading.Semaphore] = []
@@ -177,6 +212,7 @@ class TaskWorkers(Generic[W]):
         done: Callable[[W, Any], None],
         *,
         workers_max: int,
+        priority_of: Callable[[W], int] | None = None,
     ) -> None:
         self._name = name
         self._tasks = tasks
@@ -184,7 +220,7 @@ class TaskWorkers(Generic[W]):
         self._done = done
         self._max = workers_max
         self._loop = asyncio.get_running_loop()
-        self._work: deque[W] = deque()
+        self._work: deque[W] | ByPriority[W] = ByPriority(priority_of) if priority_of else deque()
         self._workers: set[asyncio.Task[None]] = set()
         self._start_comes = False
         self._stopping = False

@@ -130,6 +130,10 @@ def test_topic_that_cannot_be_is_refused_with_the_reason(one: TopicConfig, words
 
 
 def test_attributes_are_added_changed_and_taken_away() -> None:
+    for kind in ("MIXED", "PRIORITY"):
+        assert apply_attributes(topic(), None, f"+message.type={kind}").attributes == {
+            "message.type": kind
+        }
     first = apply_attributes(topic(), None, "+message.type=FIFO,+queue.type=SimpleCQ")
     assert first.attributes == {"message.type": "FIFO", "queue.type": "SimpleCQ"}
     second = apply_attributes(topic(), first, "+message.type=DELAY")

@@ -57,6 +57,45 @@ async def test_more_threads_start_while_work_waits() -> None:
     await pool.stop(1_000)
 
 
+async def test_threads_take_the_highest_priority_first_and_keep_order_within_it() -> None:
+    gate, began, order = threading.Event(), threading.Event(), []
+
+    def work(number: int) -> None:
+        began.set()
+        gate.wait(20)
+        order.append(number)
+
+    pool: ThreadWorkers[int] = ThreadWorkers(
+        "t", SystemClock(), work, lambda *_: None, workers_max=1, priority_of=lambda n: n // 10
+    )
+    pool.submit(0)
+    await asyncio.to_thread(began.wait, 20)
+    for number in (1, 21, 11, 22, 2, 12):
+        pool.submit(number)
+    gate.set()
+    await until(lambda: len(order) == 7, "all work")
+    assert order == [0, 21, 22, 11, 12, 1, 2]
+    await pool.stop(1_000)
+
+
+async def test_tasks_take_the_highest_priority_first() -> None:
+    order: list[int] = []
+
+    async def work(number: int) -> None:
+        order.append(number)
+
+    tasks = Service("t", SystemClock())
+    pool: TaskWorkers[int] = TaskWorkers(
+        "t", tasks, work, lambda *_: None, workers_max=1, priority_of=lambda n: n // 10
+    )
+    for number in (1, 21, 11, 22):
+        pool.submit(number)
+    await until(lambda: len(order) == 4, "all work")
+    assert order == [21, 22, 11, 1]
+    await pool.stop(1_000)
+    await tasks.stop_tasks()
+
+
 async def test_exceptions_come_back_as_results() -> None:
     done: list[object] = []
 
