@@ -113,7 +113,8 @@ class Tiling(NamedTuple):
     `starts` has position and store time of the first record, and of the first one at or behind
     every so many bytes. `ending` is ``"end"`` (zeros, or nothing is left), ``"blank"`` (the filler
     that closes a file; `position` is before it) or ``"broken"`` (no record lies here that ends in
-    time and says that it lies here).
+    time and says that it lies here). `falls` says that a record was stored before one in front of
+    it, by what they say: a clock was set back, or what follows is older than the log.
     """
 
     starts: list[tuple[int, int]]
@@ -121,6 +122,7 @@ class Tiling(NamedTuple):
     records: int
     ending: str
     last_store_timestamp: int
+    falls: bool
 
 
 class Selected(NamedTuple):

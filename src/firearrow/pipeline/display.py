@@ -84,8 +84,9 @@ class Display:
 def line_of(progress: Progress) -> str:
     """One stream in one line."""
     lag = f", {progress.lag_total:,} behind" if progress.lag else ""
+    batches = "1 batch" if progress.batches == 1 else f"{progress.batches:,} batches"
     return (
-        f"{progress.name}: {progress.rows:,} rows in {progress.batches:,} batches, "
+        f"{progress.name}: {progress.rows:,} rows in {batches}, "
         f"{progress.rows_per_second:,.0f} a second{lag}"
     )
 

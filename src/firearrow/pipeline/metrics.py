@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 JOB: Final = "metrics"
 TOPICS: Final = "topics"
 GROUPS: Final = "groups"
+MESSAGE_COLUMNS: Final = (
+    "topic string, bornTimestamp timestamp, storeTimestamp timestamp, reconsumeTimes int, "
+    "body binary"
+)
 GROUP_COLUMNS: Final = (
     "at timestamp, group string, topic string, lag bigint, delayMs bigint, consumeTps double"
 )
@@ -109,7 +113,7 @@ def run(
             _publish(sampled, GROUPS, batch, options)
 
     writer = (
-        windows(options.selection.stream(spark), options.window, options.late)
+        windows(options.selection.stream(spark, MESSAGE_COLUMNS), options.window, options.late)
         .writeStream.queryName(f"metrics {options.selection}")
         .foreachBatch(batch_done)
         .option("checkpointLocation", checkpoint)

@@ -59,15 +59,19 @@ def run_job(name: str, job: Job, settings: RunSettings) -> int:
     started = time.monotonic()
     display = None if settings.quiet else Display(name)
     watch = Watch(display)
+    report: Report | None = None
     try:
         with (
             display or nullcontext(),
+            terminating_as_interrupted(),
             opened(
                 f"firearrow {name}", master=settings.master, conf=settings.conf, log=settings.log
             ) as spark,
             stopping_on_signals(watch),
         ):
             report = _run(name, job, spark, watch)
+    except KeyboardInterrupt:  # while Spark started or ended; in between the watch is told
+        report = report or Report(name, Outcome.STOPPED, facts={"stoppedAt": "Spark's start"})
     except Exception as error:  # whatever it is: one line and an exit code
         print(f"firearrow pipeline {name}: {explain(error)}", file=sys.stderr)  # noqa: T201
         if not isinstance(error, FirearrowError) and settings.log is not None:
@@ -86,6 +90,21 @@ def _run(name: str, job: Job, spark: SparkSession, watch: Watch) -> Report:
         return job(spark, watch)
     except Stopped as stopped:
         return Report(name, Outcome.STOPPED, facts={"stoppedAt": str(stopped)})
+
+
+@contextmanager
+def terminating_as_interrupted() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt, as SIGINT does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 JOB: Final = "trace"
 WITHIN: Final = "10 minutes"
 PROBLEMS_MAX: Final = 10
+_TRACE_SCHEMA: Final = "storeTimestamp timestamp, body binary"
 _LOG_SCHEMA: Final = (
     "topic string, msgId string, queueId int, offset bigint, storeTimestamp timestamp"
 )
@@ -90,7 +91,8 @@ def run(spark: SparkSession, options: TraceOptions, watch: Watch | None = None) 
     if options.is_stream:
         return _run_stream(spark, options, watch)
     name, told = options.source()
-    events = events_of(spark.read.format(name).options(**told).load()).persist()
+    told_of = spark.read.format(name).schema(_TRACE_SCHEMA).options(**told).load()
+    events = events_of(told_of).persist()
     try:
         with watch.batch(spark, "reading traces"):
             counts = {row["kind"]: row["count"] for row in events.groupBy("kind").count().collect()}
@@ -116,7 +118,7 @@ def run(spark: SparkSession, options: TraceOptions, watch: Watch | None = None) 
 
 def _run_stream(spark: SparkSession, options: TraceOptions, watch: Watch) -> Report:
     name, told = options.source()
-    events = events_of(spark.readStream.format(name).options(**told).load())
+    events = events_of(spark.readStream.format(name).schema(_TRACE_SCHEMA).options(**told).load())
     window = F.session_window("at", options.within)
     lines = lifelines(events.withWatermark("at", options.within), window)
     output = str(options.output)

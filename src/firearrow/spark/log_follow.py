@@ -71,5 +71,5 @@ def ranges_between(store: StoreDirectory, start: int, end: int) -> Iterator[LogR
         stop = min(end - first, file.size)
         if stop > begin:
             yield LogRange(
-                str(file.path), first, file.size, store.segment_bytes, begin, stop, end >= behind, 0
+                str(file.path), first, file.size, store.segment_bytes, begin, stop, end >= behind
             )

@@ -46,7 +46,6 @@ class LogRange:
     start: int
     stop: int
     follows: bool  # the log goes on in a later file
-    last_timestamp: int  # of the record before the range, 0 if nobody looked
 
     @property
     def size(self) -> int:
@@ -117,32 +116,31 @@ class LogPlan:
         for file in self.files:
             follows = file.first_offset < self._last_reached
             if follows and file.size <= every:
-                yield self._range(file, 0, file.size, follows=True, last_timestamp=0)
+                yield self._range(file, 0, file.size, follows=True)
             else:
                 yield from self._split(file, every, follows=follows)
 
     def _split(self, file: LogFile, every: int, *, follows: bool) -> Iterator[LogRange]:
         tiling = tile_file(file, self._store.segment_bytes, every)
-        if tiling is None:  # a task will say why
-            yield self._range(file, 0, file.size, follows=follows, last_timestamp=0)
-            return
-        stop = tiling.position if tiling.ending == "blank" else file.size
-        if not follows and tiling.ending != "blank":
-            found = break_at(file, self._store.segment_bytes, tiling, follows=False)
-            stop = file.size if isinstance(found, Damage) else tiling.position
-        starts = tiling.starts or [(0, 0)]
-        before_ms = 0
+        stop = file.size
+        if tiling is not None and (
+            follows or _ends_cleanly(file, self._store.segment_bytes, tiling)
+        ):
+            starts = tiling.starts or [(0, 0)]
+            if tiling.ending == "blank" or not follows:
+                stop = tiling.position
+        else:
+            # A task will say why; or bytes lie behind the end. Whether those belong to the log says
+            # the last sound record before them, so who reads them must have read the rest.
+            starts = [(0, 0)]
         for number, (start, first_ms) in enumerate(starts):
             is_last = number + 1 == len(starts)
             end = stop if is_last else starts[number + 1][0]
             next_ms = None if is_last else starts[number + 1][1]
             if end > start and (is_last or self._span.may_hold(first_ms, next_ms)):
-                yield self._range(file, start, end, follows=follows, last_timestamp=before_ms)
-            before_ms = first_ms
+                yield self._range(file, start, end, follows=follows)
 
-    def _range(
-        self, file: LogFile, start: int, stop: int, *, follows: bool, last_timestamp: int
-    ) -> LogRange:
+    def _range(self, file: LogFile, start: int, stop: int, *, follows: bool) -> LogRange:
         return LogRange(
             str(file.path),
             file.first_offset,
@@ -151,7 +149,6 @@ class LogPlan:
             start,
             stop,
             follows,
-            last_timestamp,
         )
 
     def _in_time(self) -> list[LogFile]:
@@ -222,6 +219,18 @@ def tile_file(file: LogFile, segment_bytes: int, every: int, *, start: int = 0) 
             return tile_records(content, start, stop, file.first_offset, every)
     except (OSError, ValueError):  # not to be read, or empty
         return None
+
+
+def _ends_cleanly(file: LogFile, segment_bytes: int, tiling: Tiling) -> bool:
+    """Whether hops and times of the log's last file lead straight to zeros or its blank."""
+    if tiling.falls or tiling.ending != "end":
+        return not tiling.falls and tiling.ending == "blank"
+    try:
+        with OpenLogFile(file, segment_bytes) as opened:
+            # A record is there if a broker has written it meanwhile.
+            return opened.is_zero(tiling.position) or bool(opened.batch(tiling.position).records)
+    except OSError:
+        return False
 
 
 def break_at(

@@ -100,6 +100,7 @@ class RangeReader:
     def _read(self, wanted: LogRange, content: memoryview) -> Iterator[pa.RecordBatch]:
         options, collected = self._options, self._batches.collected
         span, at = options.span, wanted.start
+        oldest = _Oldest(wanted, content)
         # A record leaves room for the blank that closes a file.
         stop = min(wanted.stop, wanted.segment_bytes - BLANK_BYTES)
         while at < stop:
@@ -125,11 +126,12 @@ class RangeReader:
                 continue
             if collected.rows:
                 yield self._take()
-            damage = _damage_at(wanted, at, content)
+            damage = _damage_at(wanted, at, oldest)
             if damage is None:
                 break
             yield from self._judge(damage)
             at += damage.size
+            oldest.begin(at)
         if collected.rows:
             yield self._take()
 
@@ -203,16 +205,33 @@ def _mapped(wanted: LogRange) -> Iterator[memoryview]:
             yield view
 
 
-def _damage_at(wanted: LogRange, at: int, content: memoryview) -> Damage | None:
+class _Oldest:
+    """How old a record behind a break may be: no older than the last sound one before it."""
+
+    def __init__(self, wanted: LogRange, content: memoryview) -> None:
+        self._content = content
+        self._first_offset = wanted.first_offset
+        self._begin = 0  # a range begins where records lead that begin there
+        self._newest_ms = 0
+
+    def begin(self, at: int) -> None:
+        """Sound records begin here again."""
+        self._begin = at
+
+    def before(self, at: int) -> int:
+        """Store time of the last record before a place to which sound records lead."""
+        found = tile_records(self._content, self._begin, at, self._first_offset, 1 << 40)
+        self._newest_ms = found.last_store_timestamp or self._newest_ms
+        return self._newest_ms
+
+
+def _damage_at(wanted: LogRange, at: int, oldest: _Oldest) -> Damage | None:
     """What is wrong at a place without a record, within the range; None where the log ends."""
     file = LogFile(Path(wanted.path), wanted.first_offset, wanted.file_bytes)
-
-    def oldest() -> int:
-        before = tile_records(content, wanted.start, at, wanted.first_offset, 1 << 40)
-        return before.last_store_timestamp or wanted.last_timestamp
-
     with OpenLogFile(file, wanted.segment_bytes) as opened:
-        found = judge_break(opened, at, follows=wanted.follows, reached=True, oldest=oldest)
+        found = judge_break(
+            opened, at, follows=wanted.follows, reached=True, oldest=lambda: oldest.before(at)
+        )
     if not isinstance(found, Damage):
         return None
     return found._replace(size=min(found.size, wanted.stop - at))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 from pyspark.sql.types import StructType
@@ -128,6 +128,10 @@ def test_ranges_tile_the_log_and_no_body_is_read_as_a_record(
 
 
 @settings(max_examples=60)
+@example(
+    [b"", b"", b"", b"x", b""], 1, [(250, b"\x01"), (299, b"\x00")]
+)  # time falls behind a break
+@example([b""] * 5, 1, [(0, bytes(4)), (250, b"\x01"), (294, b"\x00")])  # the same after another
 @given(
     st.lists(st.binary(max_size=600), min_size=5, max_size=60),
     st.integers(1, 2 * SEGMENT),

@@ -358,10 +358,11 @@ cdef object _tiles(const uint8_t* data, Py_ssize_t start, Py_ssize_t stop, int64
                    Py_ssize_t every):
     cdef list starts = []
     cdef Py_ssize_t at = start, wanted = start
-    cdef int64_t records = 0, timestamp = 0
+    cdef int64_t records = 0, timestamp = 0, stored
     cdef const uint8_t* p
     cdef int size, magic
     cdef Parts parts
+    cdef bint falls = False
     cdef str ending = "broken"
     while stop - at >= 8:
         p = data + at
@@ -377,7 +378,9 @@ cdef object _tiles(const uint8_t* data, Py_ssize_t start, Py_ssize_t stop, int64
                 or size > stop - at or not measure(p, size, magic, &parts) \
                 or i64(p + 28) != first_offset + at:
             break
-        timestamp = i64(p + 48 + parts.born_bytes + 4)
+        stored = i64(p + 48 + parts.born_bytes + 4)
+        falls = falls or (records > 0 and stored < timestamp)
+        timestamp = stored
         if at >= wanted:
             starts.append((at, timestamp))
             wanted = at - (at - start) % every + every
@@ -386,7 +389,7 @@ cdef object _tiles(const uint8_t* data, Py_ssize_t start, Py_ssize_t stop, int64
     else:
         if at == stop:
             ending = "end"
-    return Tiling(starts, at, records, ending, timestamp)
+    return Tiling(starts, at, records, ending, timestamp, bool(falls))
 
 
 def tile_records(data, start, stop, first_offset, every):

@@ -354,29 +354,30 @@ def tile_records(
     if not 0 <= start <= stop <= len(data) or every < 1:
         raise ValueError(f"range {start} to {stop} outside a buffer of {len(data)} bytes")
     starts: list[tuple[int, int]] = []
-    at, wanted, records, timestamp = start, start, 0, 0
+    at, wanted, records, timestamp, falls = start, start, 0, 0, False
     while stop - at >= BLANK_BYTES:
         size, magic = _SIZE_MAGIC.unpack_from(data, at)
         if size == 0 and magic == 0:
-            return Tiling(starts, at, records, "end", timestamp)
+            return Tiling(starts, at, records, "end", timestamp, falls)
         if magic == MAGIC_BLANK and size == stop - at:
-            return Tiling(starts, at, records, "blank", timestamp)
+            return Tiling(starts, at, records, "blank", timestamp, falls)
         if magic not in {MAGIC_V1, MAGIC_V2} or not RECORD_BYTES_MIN <= size <= stop - at:
-            return Tiling(starts, at, records, "broken", timestamp)
+            return Tiling(starts, at, records, "broken", timestamp, falls)
         with memoryview(data)[at : at + size] as raw:
             try:
                 record = _decode(raw, check_crc=False)
             except RecordError:
-                return Tiling(starts, at, records, "broken", timestamp)
+                return Tiling(starts, at, records, "broken", timestamp, falls)
         if record.physical_offset != first_offset + at:
-            return Tiling(starts, at, records, "broken", timestamp)
+            return Tiling(starts, at, records, "broken", timestamp, falls)
+        falls = falls or (records > 0 and record.store_timestamp < timestamp)
         timestamp = record.store_timestamp
         if at >= wanted:
             starts.append((at, timestamp))
             wanted = at - (at - start) % every + every
         records += 1
         at += size
-    return Tiling(starts, at, records, "end" if at == stop else "broken", timestamp)
+    return Tiling(starts, at, records, "end" if at == stop else "broken", timestamp, falls)
 
 
 def select_records(  # noqa: PLR0917 - called per window, by position as its neighbours
