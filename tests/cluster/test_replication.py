@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ from firearrow.broker.config import BrokerConfig, BrokerRole
 from firearrow.model.errors import ResponseCode
 from firearrow.model.group import ConsumeFromWhere
 from firearrow.net.client import RemotingClient
+from firearrow.wire import headers
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -210,6 +214,30 @@ async def test_topics_groups_and_offsets_follow_the_master(tmp_path: Path) -> No
         assert slave.topics.get(TOPIC) == both.brokers[0].state.topics.get(TOPIC)
         assert slave.groups.get(GROUP) is not None
         assert slave.offsets.committed(TOPIC, GROUP, 0) == 1
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="filters need Linux's seccomp")
+async def test_python_filters_follow_a_master_that_may_install_them(tmp_path: Path) -> None:
+    on: dict[str, Any] = {"filter_server_nums": 1, "filter_installers": "127.0.0.1"}
+    async with pair(tmp_path, **on) as both:
+        large = "def matches(properties, body):\n    return int(body) > 5\n"
+        install = headers.InstallFilterRequest(name="large")
+        asked = request(RequestCode.INSTALL_FILTER, install, large.encode())
+        assert (await both.ask(0, asked)).code == 0
+        granting = await both.start(1, **on)
+        here = granting.state.filter_server
+        await until(lambda: [one.source for one in here.all()] == [large], "the filter")
+        await both.ask(1, request(RequestCode.INSTALL_FILTER, headers.InstallFilterRequest(
+            name="own"), large.encode()))  # fmt: skip
+        remove = headers.RemoveFilterRequest(name="large")
+        assert (await both.ask(0, request(RequestCode.REMOVE_FILTER, remove))).code == 0
+        await until(lambda: [one.name for one in here.all()] == ["own"], "only the slave's own")
+
+        # Who does not name the master gets nothing, however often it asks for the other tables.
+        assert (await both.ask(0, asked)).code == 0
+        wary = await both.start(2, **(on | {"filter_installers": "10.0.0.1"}))
+        await both.caught_up(2)
+        assert wary.state.filter_server.all() == []
 
 
 async def test_what_was_consumed_from_the_slave_is_known_to_the_master_when_it_returns(

@@ -109,7 +109,7 @@ class BrokerConfig(StoreConfig):
     slave_timeout: int = setting(3_000, least=1, remote=True)
     ha_slave_fallbehind_max: int = setting(256 << 20, least=1, remote=True)
     ha_max_gap_not_in_sync: int = setting(256 << 20, least=1, remote=True)
-    ha_max_time_slave_not_catchup: int = setting(15_000, least=100, remote=True)
+    ha_max_time_slave_not_catchup: int = setting(5_000, least=100, remote=True)  # Apache: 15 s
     # Apache: false, so that a fail-over may lose what producers were told is stored.
     all_ack_in_sync_state_set: bool = setting(default=True, remote=True)
     enable_controller_mode: bool = setting(default=False)

@@ -1,7 +1,9 @@
 """Tables that follow the master's by timer: a slave asks, as RocketMQ's slaves do.
 
     every 3 s    how far groups are, delays, the timer
-    every 10 s   topics, groups, how groups ask
+    every 10 s   topics, groups, how groups ask, filters written in Python
+
+Consumers register SQL filters with slaves themselves: their heartbeats go to every broker.
 
 What a group has committed here, because its master was away or sent it here, goes to the master
 first: it is told with the request that consumers use, so any master understands it.
@@ -20,6 +22,7 @@ from firearrow.base.errors import FirearrowError
 from firearrow.base.files import write_atomically
 from firearrow.base.runtime import Service
 from firearrow.broker.delays import DelayOffsets
+from firearrow.broker.processors.filters_admin import WITH_SOURCE, installers_of, is_granted
 from firearrow.model.errors import BrokerError, error_for
 from firearrow.store.config_files import FOLDER
 from firearrow.store.timer_checkpoint import TimerCheckpoint
@@ -46,6 +49,7 @@ T = TypeVar("T")
 
 TIMEOUT_MS: Final = 3_000
 BROKERS_OWN: Final = "CID_RMQ_SYS_"  # groups in which a master keeps its own place
+MASTER: Final = "master"  # as who has installed a filter
 WITH_NOTE: Final = "firearrowNote"  # a request of ours: more than Apache's brokers would answer
 
 
@@ -67,6 +71,7 @@ class SlaveSync:
         self._on_tables = on_tables
         self._tasks = Service("slave-sync", clock)
         self._known: dict[str, dict[int, int]] = {}  # what the master said last of offsets
+        self._installers = installers_of(state.config.filter_installers)
         self._topics_seen: set[str] = set()  # with this master
         self._delays: DelayOffsets | None = None  # until our log is as long as they say
         self._timer: TimerCheckpoint | None = None
@@ -115,6 +120,8 @@ class SlaveSync:
                 await self._take_timer()
             with contextlib.suppress(BrokerError):
                 await self._take_modes()
+            if everything:
+                await self._take_filters()
         except (FirearrowError, OSError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             if reason != self._complained:
@@ -174,6 +181,27 @@ class SlaveSync:
         if said.message_request_mode_map != self._state.request_modes.table:
             self._state.request_modes.load(said)
             self._tables.modes.write()
+
+    async def _take_filters(self) -> None:
+        """The master's filters, if it may install any here: it is code, and the operator's word."""
+        server, master = self._state.filter_server, self.master_address
+        if not server.is_on or not is_granted(self._installers, master):
+            return
+        command = request(RequestCode.LIST_FILTERS)
+        command.ext[WITH_SOURCE] = "true"
+        by = f"{MASTER} {master}"
+        try:
+            listed = java_json.decode(await self._ask(command), bodies.FilterList).filters
+            wanted = {one.name: one.source for one in listed if one.source is not None}
+            here = {one.name: one for one in server.all()}
+            for name, source in wanted.items():
+                if name not in here or here[name].source != source:
+                    await server.install(name, source, by)
+            for name, one in here.items():
+                if name not in wanted and one.installed_by.startswith(MASTER):
+                    await server.remove(name, by)
+        except BrokerError as error:  # the master grants us nothing, or is not ours
+            log.debug("filters of the master %s: %s", master, error)
 
     # --- offsets, both ways -----------------------------------------------------------------
 

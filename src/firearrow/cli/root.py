@@ -48,6 +48,7 @@ FAMILIES: Final = (
             "cluster_app",
             "cluster_view_commands",
             "cluster_config_commands",
+            "cluster_replica_commands",
             "cluster_commands",
         ),
         "cluster_app",

@@ -34,7 +34,7 @@ class SyncRules:
     is_auto: bool = False  # do with fewer than `replicas` when fewer are in sync
     whole_set: bool = False  # every member of the sync-state set
     gap_max: int = 256 << 20  # bytes that a slave in sync may be behind
-    late_ms: int = 15_000  # a member of the set that was not caught up for so long falls out of it
+    late_ms: int = 5_000  # a member of the set that was not caught up for so long falls out of it
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,9 @@ class Follower:
     sent_bytes: int = 0
     bytes_per_second: int = 0
     end_at_transfer: int = 0  # the master's end when something was sent last
-    caught_up_ms: int = 0
+    caught_up_ms: int = 0  # at that time it had everything, as far as we know
+    mark: int = 0  # the master's end at an earlier time; who reaches it had caught up then
+    marked_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -85,14 +87,16 @@ class ReplicationProgress:
     # --- followers --------------------------------------------------------------------------
 
     def joined(self, follower: Follower, now_ms: int) -> None:
-        follower.caught_up_ms = now_ms
+        follower.caught_up_ms = follower.marked_ms = now_ms
         self.followers.append(follower)
 
     def acked(self, follower: Follower, offset: int, now_ms: int) -> None:
         """A slave holds the log up to there."""
         follower.acked = offset
-        if offset >= follower.end_at_transfer:
-            follower.caught_up_ms = now_ms
+        if offset >= follower.mark:
+            # Under load it never has all that there is now; it has what there was a moment ago.
+            follower.caught_up_ms = follower.marked_ms
+            follower.mark, follower.marked_ms = follower.end_at_transfer, now_ms
         number = follower.broker_id
         if number is not None:
             if number in self.set.members or number in self.set.joining:
@@ -118,7 +122,13 @@ class ReplicationProgress:
                 self._fallen_out(number)
 
     def look_for_late(self, now_ms: int) -> None:
-        """Report members of the set that are not connected, or have been late for too long."""
+        """Report members of the set that are not connected, or have been late for too long.
+
+        Call it often: who has everything and is silent is not late until there is more.
+        """
+        for follower in self.followers:
+            if follower.acked >= follower.end_at_transfer:
+                follower.caught_up_ms = now_ms
         present = {
             follower.broker_id
             for follower in self.followers

@@ -151,10 +151,35 @@ def test_a_member_that_leaves_or_stays_late_falls_out() -> None:
     late.end_at_transfer = 2_000
     world.progress.set_members(1, {1, 3})
     world.changes.clear()
-    world.progress.look_for_late(15_000)
+    world.progress.look_for_late(5_000)
     assert world.changes == []
-    world.progress.look_for_late(15_001)
+    world.progress.look_for_late(5_001)
     assert world.changes == [(3, False)]
+
+
+def test_a_silent_member_is_late_only_when_there_is_something_that_it_lacks() -> None:
+    world = World(WHOLE_SET)
+    world.progress.set_members(1, {1, 2})
+    silent = world.follower(1_000, 2)
+    for now_ms in range(0, 60_000, 1_000):
+        world.progress.look_for_late(now_ms)
+    assert world.changes == []
+    silent.end_at_transfer = 1_001
+    world.progress.look_for_late(64_000)
+    assert world.changes == []
+    world.progress.look_for_late(64_001)
+    assert world.changes == [(2, False)]
+
+
+def test_a_member_that_is_always_a_moment_behind_under_load_is_not_late() -> None:
+    world = World(WHOLE_SET)
+    world.progress.set_members(1, {1, 2})
+    follower = world.follower(0, 2)
+    for now_ms in range(0, 60_000, 100):
+        follower.end_at_transfer = now_ms + 100  # more has been sent by the time it answers
+        world.progress.acked(follower, now_ms, now_ms)
+        world.progress.look_for_late(now_ms)
+    assert world.changes == []
 
 
 def test_a_member_that_connects_again_before_its_old_connection_ends_stays() -> None:

@@ -7,7 +7,7 @@ unless the operator has named them in `filterInstallers`, and requests cannot ch
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from firearrow.base.errors import ConfigError
 from firearrow.broker.processors.common import json_reply
@@ -18,6 +18,8 @@ from firearrow.wire.command import Command, reply_to
 if TYPE_CHECKING:
     from firearrow.broker.state import BrokerState
     from firearrow.net.connection import Connection
+
+WITH_SOURCE: Final = "withSource"
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -35,6 +37,15 @@ def installers_of(text: str) -> list[Network]:
     return found
 
 
+def is_granted(installers: list[Network], peer: str) -> bool:
+    """Whether somebody at this address (HOST:PORT) may install filters."""
+    try:
+        address = ipaddress.ip_address(peer.rpartition(":")[0].strip("[]"))
+    except ValueError:
+        return False
+    return any(address in network for network in installers)
+
+
 class FilterAdmin:
     def __init__(self, state: BrokerState) -> None:
         self._state = state
@@ -43,14 +54,10 @@ class FilterAdmin:
     def _check(self, connection: Connection) -> None:
         if not self._state.filter_server.is_on:
             raise NoPermission("this broker runs no filters: filterServerNums is 0")
-        host = connection.peer.rpartition(":")[0].strip("[]")
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            address = None
-        if address is None or not any(address in network for network in self._installers):
+        if not is_granted(self._installers, connection.peer):
+            host = connection.peer.rpartition(":")[0].strip("[]")
             raise NoPermission(
-                f"{host} may not install or remove filters: the operator grants it with "
+                f"{host} may not install, copy or remove filters: the operator grants it with "
                 "filterInstallers"
             )
 
@@ -70,8 +77,11 @@ class FilterAdmin:
         await self._state.filter_server.remove(asked.name, connection.peer)
         return reply_to(command)
 
-    def handle_list(self, command: Command, _: Connection) -> Command:
-        """What is installed and how it is doing; the code itself is not told."""
+    def handle_list(self, command: Command, connection: Connection) -> Command:
+        """What is installed and how it is doing; the code itself only for a slave's copy."""
+        with_source = command.ext.get(WITH_SOURCE) == "true"
+        if with_source:
+            self._check(connection)
         return json_reply(
             command,
             bodies.FilterList(
@@ -83,6 +93,7 @@ class FilterAdmin:
                         judged=one.judged,
                         stopped=one.stopped,
                         last_error=one.last_error,
+                        source=one.source if with_source else None,
                     )
                     for one in self._state.filter_server.all()
                 )

@@ -157,6 +157,7 @@ class FilterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     judged: Int64 = 0  # messages
     stopped: Int64 = 0  # times
     last_error: str = ""
+    source: str | None = None  # for whoever may install filters, and asks for it
 
 
 class FilterList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
