@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from firearrow.cli.mqadmin import brokers, exports, groups, messages, nameservers, offsets, topics
+from firearrow.cli.mqadmin import (
+    brokers,
+    controllers,
+    exports,
+    groups,
+    messages,
+    nameservers,
+    offsets,
+    topics,
+)
 
 if TYPE_CHECKING:
     from firearrow.cli.mqadmin.run import Command
 
 COMMANDS: Final[dict[str, Command]] = {
     command.name: command
-    for family in (topics, groups, offsets, messages, brokers, nameservers, exports)
+    for family in (topics, groups, offsets, messages, brokers, controllers, nameservers, exports)
     for command in family.COMMANDS
 }
 
@@ -22,8 +31,7 @@ _CONTAINER: Final = (
     "there are no broker containers: start another process, firearrow broker -c FILE"
 )
 _AUTH: Final = "users and access rules are not built: bind to loopback, or put a network in front"
-_CONTROLLER: Final = "it talks to a controller, which mqadmin here does not; see firearrow --help"
-_REPLICA: Final = "it belongs to replicas under a controller; haStatus shows replication"
+_REPLICA: Final = "a replica learns from its master how far it is; nobody else may tell it"
 
 NOT_APPLICABLE: Final[dict[str, str]] = {
     "updateStaticTopic": _STATIC,
@@ -39,14 +47,7 @@ NOT_APPLICABLE: Final[dict[str, str]] = {
     "exportMetadataInRocksDB": _ROCKSDB,
     "checkRocksdbCqWriteProgress": _ROCKSDB,
     "exportPopRecord": "POP is not built: consumers pull",
-    "getSyncStateSet": _REPLICA,
-    "getBrokerEpoch": _REPLICA,
     "resetMasterFlushOffset": _REPLICA,
-    "electMaster": _CONTROLLER,
-    "getControllerMetaData": _CONTROLLER,
-    "getControllerConfig": _CONTROLLER,
-    "updateControllerConfig": _CONTROLLER,
-    "cleanBrokerMetadata": _CONTROLLER,
     **dict.fromkeys(
         (
             *("createUser", "updateUser", "deleteUser", "getUser", "listUser", "copyUser"),
