@@ -109,12 +109,20 @@ def both(ours: Ours | Cluster, *words: str) -> tuple[str, str]:
     return ours.admin.try_run(*words).out, mine(ours, *words)
 
 
-def lines(text: str, masks: tuple[Mask, ...]) -> tuple[list[str], list[list[str]]]:
-    """Headings as they are, and the words of every other line; the lines in a fixed order."""
+def lines(text: str, masks: tuple[Mask, ...]) -> tuple[list[list[str]], list[list[str]]]:
+    """Headings as they are, and the words of every other line; the lines in a fixed order.
+
+    The headings of a paragraph stay together: several brokers come in no order, too.
+    """
     for pattern, instead in masks:
         text = re.sub(pattern, instead, text)
     kept = [line.rstrip() for line in text.splitlines() if line.strip()]
-    heads = [line for line in kept if line.startswith("#")]
+    paragraphs = [part.splitlines() for part in re.split(r"\n\s*\n", text)]
+    heads = sorted(
+        found
+        for lines in paragraphs
+        if (found := [line.rstrip() for line in lines if line.startswith("#")])
+    )
     rows = sorted(sorted(_words(line)) for line in kept if not line.startswith("#"))
     return heads, rows
 
