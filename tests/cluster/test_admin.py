@@ -32,6 +32,7 @@ from firearrow.model.errors import (
     SubscriptionGroupNotFound,
     TopicNotFound,
 )
+from firearrow.model.group import SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import request
 from firearrow.wire.headers import RegisterBrokerRequest
@@ -446,6 +447,23 @@ async def test_all_topics_groups_and_lags_come_with_one_request_to_each_broker(
     assert (lags["readers"].total, len(lags["readers"].queues)) == (0, 4)
     of_brokers = [code for code in asked if code != RequestCode.GET_BROKER_CLUSTER_INFO]
     assert len(of_brokers) == 6  # three questions to two brokers
+
+
+async def test_lags_of_thousands_of_groups_are_read(tmp_path: Path) -> None:
+    async with administered(tmp_path) as (served, admin):
+        await admin.create_topic("orders", queues=4)
+        state = served.broker.state
+        for number in range(2_500):
+            name = f"billing-of-customer-{number:06}"
+            state.groups.put(SubscriptionGroupConfig(group_name=name))
+            for queue_id in range(4):
+                state.offsets.commit("orders", name, queue_id, 0)
+        async with Producer("p", nameservers=served.nameserver.address) as producer:
+            await producer.send(Message("orders", b"x"))
+        lags = await admin.group_lags()
+    mine = [lag for name, lag in lags.items() if name.startswith("billing")]
+    assert len(mine) == 2_500
+    assert {(lag.total, len(lag.queues)) for lag in mine} == {(1, 4)}
 
 
 async def test_listings_show_what_belongs_to_the_namespace(tmp_path: Path) -> None:

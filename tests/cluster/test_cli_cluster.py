@@ -33,7 +33,7 @@ def test_brokers_and_name_servers_are_listed(cli: Commands) -> None:
     (names,) = cli.json("cluster", "nameservers")
     assert (names["brokers"], names["state"]) == (1, "up")
     status = cli.json("cluster", "health")
-    assert (status["state"], status["problems"]) == ("well", [])
+    assert (status["state"], status["reasons"]) == ("well", [])
     figures = cli.json("cluster", "info", "broker-a", "brokerVersion")
     assert {one["figure"] for one in figures} == {"brokerVersion", "brokerVersionDesc"}
 
@@ -98,7 +98,11 @@ def test_doctor_finds_an_address_that_nobody_answers() -> None:
     with LocalCluster(broker_ip1="127.0.0.9") as cluster:
         cli = Commands(cluster)
         found = doctor(cli)
-        assert cli.json("cluster", "health", code=1)["state"] == "ill"
+        health = cli.json("cluster", "health", code=1)
+    assert health["state"] == "ill"
+    (reason,) = health["reasons"]
+    assert (reason["severity"], reason["remedy"]) == ("critical", "firearrow doctor")
+    assert "127.0.0.9" in reason["problem"]
     assert "brokerIP1" in found["address of broker-a"]["remedy"]
     assert "127.0.0.9" in found["address of broker-a"]["what"]
 

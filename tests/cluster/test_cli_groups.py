@@ -109,6 +109,8 @@ def test_members_and_what_they_disagree_on_are_shown(cli: Commands) -> None:
             shown = cli.json("group", "show", "team")
             assert shown["divergent_topics"] == ["orders"]
             assert shown["members"] == 2
+            reasons = cli.json("cluster", "health", code=1)["reasons"]
+            assert "firearrow group show team" in {one["remedy"] for one in reasons}
             gone = cli.run("group", "rm", "team", "--dry-run")
             assert "stop its members first" in gone.stderr
 

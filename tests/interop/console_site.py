@@ -47,6 +47,23 @@ PASSWORDS: Final = {
     "anna": ("admin", "anna-administers"),
 }
 PATIENCE_S: Final = 60.0
+SPARK_S: Final = 240.0
+PIPELINE: Final = """
+name: archive-orders
+trigger: {every: 2s}
+spark: {master: "local[1]", conf: {spark.ui.enabled: false}}
+sources:
+  orders:
+    topic: [orders]
+    starting: earliest
+    body: json
+    schema: amount double
+    options: {group: archive-pipeline}
+steps:
+  priced: {sql: "SELECT _tags AS tag, _stored AS stored, amount FROM orders"}
+sinks:
+  table: {from: priced, parquet: out/orders}
+"""
 
 
 def require_chromium(folder: Path) -> str:
@@ -78,6 +95,7 @@ class Site:
         self._clients = contextlib.ExitStack()
         self._ending = threading.Event()
         self._sender: threading.Thread | None = None
+        self._pipeline: subprocess.Popen[bytes] | None = None
         self.life_id = ""  # a message that was sent and consumed with traces
 
     def __enter__(self) -> Self:
@@ -109,7 +127,7 @@ class Site:
             assert found is not None, line + self.log.read_text()
             self.nameserver, self.broker, self.url = found.groups()
             self._make_traffic()
-            self._write_status(project)
+            self._run_pipeline(project)
         except BaseException:
             self.__exit__()
             raise
@@ -119,6 +137,9 @@ class Site:
         self._ending.set()
         if self._sender is not None:
             self._sender.join()
+        if self._pipeline is not None:
+            self._pipeline.terminate()
+            self._pipeline.wait(SPARK_S)
         self._clients.close()
         self._up.terminate()
         try:
@@ -199,18 +220,18 @@ class Site:
             number += 1
             self.producer.send(Message("orders", f"live {number}", tags="live"))
 
-    def _write_status(self, project: Path) -> None:
-        """What `firearrow pipeline run` keeps of a run."""
-        folder = project / ".firearrow"
-        folder.mkdir()
-        stream = {
-            "name": "orders to table",
-            "batches": 42,
-            "rows": 123456,
-            "processedRowsPerSecond": 987.6,
-            "batchMs": 1500,
-            "lagTotal": 17,
-            "watermark": "2026-11-18T12:00:00Z",
-        }
-        status = {"name": "archive-orders", "state": "running", "streams": [stream]}
-        (folder / "archive-orders.json").write_text(json.dumps(status), "utf-8")
+    def _run_pipeline(self, project: Path) -> None:
+        """A pipeline of a user, on Spark. It takes a while to start; `archived` follows it."""
+        (project / "pipeline.yaml").write_text(f"nameservers: {self.nameserver}{PIPELINE}", "utf-8")
+        self._status = project / ".firearrow" / "status.json"
+        command = [sys.executable, "-m", "firearrow", "pipeline", "run", str(project), "--quiet"]
+        with (self.folder / "pipeline.log").open("wb") as log:
+            self._pipeline = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def archived(self) -> int:
+        """How many rows the pipeline has written by now."""
+        assert self._pipeline is not None
+        assert self._pipeline.poll() is None, (self.folder / "pipeline.log").read_text()
+        if not self._status.exists():
+            return 0
+        return sum(int(one["rows"]) for one in json.loads(self._status.read_bytes())["streams"])

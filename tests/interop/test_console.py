@@ -20,7 +20,7 @@ from playwright.sync_api import expect, sync_playwright
 from firearrow import MessageQueue
 
 from .cache import cache_root
-from .console_site import CHROMIUM_FLAGS, PASSWORDS, Site, require_chromium
+from .console_site import CHROMIUM_FLAGS, PASSWORDS, SPARK_S, Site, require_chromium
 from .processes import wait_until
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Tab:
     def menu(self, key: str) -> None:
         """Click through the menu, as a user does."""
         self.one(f"menu-{key}").click()
+        self.page.wait_for_url(self.url + ("/" if key == "overview" else f"/{key}"))
         self.page.wait_for_load_state("networkidle")
 
     def open(self, path: str) -> None:
@@ -159,8 +160,12 @@ def test_topics_are_found_looked_at_created_changed_and_deleted(
         tab.one("topic-update").click()
         tab.one("write-queues").fill("3")
         tab.one("save").click()
-        tab.sees("route", "3")  # the page has come anew
-        assert site.admin.topic_config("made-here")["broker-a"].write_queue_nums == 3
+        wait_until(
+            lambda: site.admin.topic_config("made-here")["broker-a"].write_queue_nums == 3,
+            timeout_s=30,
+            what="three queues to write to",
+        )
+        expect(tab.one("route").locator("tbody td").nth(2)).to_have_text("3")  # it came anew
         tab.one("topic-delete").click()
         tab.confirm()
         tab.page.wait_for_url("**/topics")
@@ -359,9 +364,13 @@ def test_a_broker_shows_and_changes_its_settings(site: Site, browser: Browser) -
 
 def test_spark_pipelines_are_shown(site: Site, browser: Browser) -> None:
     with logged_in(browser, site) as tab:
+        wait_until(lambda: site.archived() >= 60, timeout_s=SPARK_S, what="sixty orders archived")
         tab.menu("pipelines")
         tab.sees("pipelines", "archive-orders")
-        tab.sees("pipelines", "123,456")
+        tab.sees("pipelines", "running")
+        cells = tab.one("streams").locator("tbody td").all_inner_texts()
+        assert int(cells[2].replace(",", "")) >= 60, cells
+        tab.sees("spark-groups", "archive-pipeline")
         tab.picture("pipelines")
 
 

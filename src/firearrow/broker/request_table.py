@@ -83,8 +83,7 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
     queries, topics, groups = QueryProcessor(state), TopicAdmin(state), GroupAdmin(state)
     progress, consumers, broker = ProgressProcessor(state), ConsumerAdmin(state), BrokerAdmin(state)
     filters = FilterAdmin(state)
-    transactions = TransactionProcessor(state)
-    timers = TimerProcessor(state)
+    transactions, timers = TransactionProcessor(state), TimerProcessor(state)
     return {
         # Queries
         RequestCode.QUERY_MESSAGE: queries.handle_by_key,
@@ -115,6 +114,7 @@ def requests_of_administrators(state: BrokerState) -> dict[int, Handler]:
         # Progress
         RequestCode.GET_CONSUME_STATS: progress.handle_stats,
         RequestCode.GET_BROKER_CONSUME_STATS: progress.handle_broker_stats,
+        RequestCode.GROUP_PROGRESS: progress.handle_all,
         RequestCode.QUERY_CONSUME_TIME_SPAN: progress.handle_time_span,
         RequestCode.QUERY_CORRECTION_OFFSET: progress.handle_correction,
         RequestCode.CLONE_GROUP_OFFSET: progress.handle_clone,

@@ -12,6 +12,9 @@ from firearrow.cli.cluster_app import cluster_app
 from firearrow.cli.output import Column, Kind, Record, Table, numbers, text
 from firearrow.cli.verbs import listing
 from firearrow.client.errors import BrokerNotFound
+from firearrow.console.data.catalog import divergent_groups, group_rows
+from firearrow.console.data.health import Severity, findings
+from firearrow.console.texts import Texts
 from firearrow.wire import java_json
 from firearrow.wire.bodies import ClusterInfo
 from firearrow.wire.codes import RequestCode
@@ -19,6 +22,7 @@ from firearrow.wire.codes import RequestCode
 if TYPE_CHECKING:
     from firearrow.cli.target import Target
     from firearrow.client.admin_results import BrokerInfo
+    from firearrow.console.data.catalog import GroupRow
 
 BrokerName = Annotated[
     str,
@@ -85,9 +89,10 @@ def _age_hours(broker: BrokerInfo, now_ms: int) -> float | None:
 
 @listing(cluster_app, "health")
 def health(target: Target) -> Record:
-    """Say whether the cluster is well: name servers that agree, brokers that answer.
+    """Say whether the cluster is well, why not, and what to do about it.
 
-    The exit code is 1 if it is not.
+    Name servers agree, brokers answer, disks have room, members of a group want the same, nobody is
+    far behind: what the console's first page says, too. The exit code is 1 if something is wrong.
 
     [bold]Examples[/bold]
 
@@ -99,17 +104,21 @@ def health(target: Target) -> Record:
     brokers, views = admin.brokers(), nameserver_views(target)
     names = {name for name, _, _ in views}
     agreeing = {seen for _, seen, _ in views if seen is not None}
-    problems = [f"broker {one.name} at {one.address}: {one.error}" for one in brokers if one.error]
-    problems += [f"name server {name}: {error}" for name, _, error in views if error]
+    worst = Severity.CRITICAL.word
+    reasons = [[worst, f"name server {name}: {error}", ""] for name, _, error in views if error]
     if len(agreeing) > 1:
-        problems.append("name servers know different brokers")
+        reasons.append([worst, "name servers know different brokers", "firearrow doctor"])
     lone = {one.name for one in brokers} - {one.name for one in brokers if one.is_master}
-    problems += [f"broker {name} has no master" for name in sorted(lone)]
-    if not brokers:
-        problems.append("no broker is registered")
+    reasons += [[worst, f"broker {name} has no master", ""] for name in sorted(lone)]
+    english = Texts("en")
+    reasons += [
+        [one.severity.word, english(one.key, **one.values), one.fix]
+        for one in findings(brokers, _group_rows(target, brokers))
+    ]
+    wrong = any(word != Severity.NOTICE.word for word, _, _ in reasons)
     return Record(
         {
-            "state": "ill" if problems else "well",
+            "state": "ill" if wrong else "well",
             "name_servers": len(names),
             "clusters": sorted(admin.clusters().cluster_addr_table),
             "brokers": len({one.name for one in brokers}),
@@ -117,11 +126,18 @@ def health(target: Target) -> Record:
             "topics": len(admin.topics()),
             "groups": _groups(target),
             "messages_in_per_second": sum(_rate(one, "putTps") or 0 for one in brokers),
-            "problems": problems,
         },
-        {"reasons": Table(text("problem"), [[one] for one in problems])},
-        wrong=bool(problems),
+        {"reasons": Table(text("severity", "problem", "remedy"), reasons)},
+        wrong=wrong,
     )
+
+
+def _group_rows(target: Target, brokers: list[BrokerInfo]) -> list[GroupRow]:
+    try:
+        table, lags = target.admin.group_configs(), target.admin.group_lags()
+    except FirearrowError:
+        return []  # a broker that should say does not answer, which is among the problems
+    return group_rows(table, lags, divergent_groups(brokers))
 
 
 def _groups(target: Target) -> int | None:

@@ -18,10 +18,11 @@ from firearrow.client.errors import InvalidRequest, ResetImpossible
 from firearrow.model.errors import (
     ConsumerNotOnline,
     QueryNotFound,
+    RequestNotSupported,
     ServerFailed,
 )
 from firearrow.model.topic import MessageQueue
-from firearrow.wire.bodies import ConsumeStats, ConsumeStatsList
+from firearrow.wire.bodies import ConsumeStats, ConsumeStatsList, GroupProgress, OffsetWrapper
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.headers import (
     GetBrokerConsumeStatsRequest,
@@ -30,6 +31,7 @@ from firearrow.wire.headers import (
     QueryConsumerOffsetRequest,
     ResetOffsetRequest,
 )
+from firearrow.wire.java_json import ObjectMap
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from firearrow.client.admin_cluster import Cluster
     from firearrow.client.admin_groups import Groups
     from firearrow.client.admin_results import QueueReset
+    from firearrow.model.topic import BrokerData
 
 ResetTarget: TypeAlias = int | Literal["earliest", "latest"] | Mapping[MessageQueue, int]
 
@@ -83,23 +86,25 @@ class Offsets:
 
     async def all_lags(self) -> dict[str, GroupLag]:
         """How far every group is: one question to each broker, not one for each group."""
-        header = GetBrokerConsumeStatsRequest(is_order=False)
-        answers = await together(
-            self._cluster.ask(
-                master_of(one),
-                RequestCode.GET_BROKER_CONSUME_STATS,
-                ConsumeStatsList,
-                header,
-                timeout_ms=LIST_TIMEOUTS * self._cluster.session.options.call_timeout_ms,
-            )
-            for one in await self._cluster.all_brokers()
-        )
         found: dict[str, list[ConsumeStats]] = {}
-        for answer in answers:
-            for groups in answer.consume_stats_list:
-                for group, stats in groups.items():
-                    found.setdefault(group, []).extend(stats)
+        for told in await together(map(self._progress, await self._cluster.all_brokers())):
+            for group, stats in told:
+                found.setdefault(group, []).extend(stats)
         return {group: self._summed(group, stats) for group, stats in sorted(found.items())}
+
+    async def _progress(self, broker: BrokerData) -> list[tuple[str, Sequence[ConsumeStats]]]:
+        """Of all groups at a broker. Apache's say it in a form that is read slowly."""
+        ask, address = self._cluster.ask, master_of(broker)
+        patience_ms = LIST_TIMEOUTS * self._cluster.session.options.call_timeout_ms
+        kind = dict[str, GroupProgress]
+        try:
+            told = await ask(address, RequestCode.GROUP_PROGRESS, kind, timeout_ms=patience_ms)
+        except RequestNotSupported:
+            code = RequestCode.GET_BROKER_CONSUME_STATS
+            header = GetBrokerConsumeStatsRequest(is_order=False)
+            answer = await ask(address, code, ConsumeStatsList, header, timeout_ms=patience_ms)
+            return [pair for groups in answer.consume_stats_list for pair in groups.items()]
+        return [(group, [stats_of(broker.broker_name, one)]) for group, one in told.items()]
 
     async def _stats(self, group: str, topic: str | None) -> list[ConsumeStats]:
         header = GetConsumeStatsRequest(consumer_group=group, topic=topic)
@@ -302,3 +307,17 @@ def check_target(to: object) -> None:
             f"reset to {to!r}: a time in milliseconds since 1970, 'earliest', 'latest', or "
             "offsets by queue are possible"
         )
+
+
+def stats_of(broker: str, progress: GroupProgress) -> ConsumeStats:
+    """The short form at length."""
+    table: ObjectMap[MessageQueue, OffsetWrapper] = ObjectMap()
+    for topic, queue_id, end, committed, pulled, stored_ms in progress.queues:
+        queue = MessageQueue(topic=topic, broker_name=broker, queue_id=queue_id)
+        table[queue] = OffsetWrapper(
+            broker_offset=end,
+            consumer_offset=committed,
+            pull_offset=pulled,
+            last_timestamp=stored_ms,
+        )
+    return ConsumeStats(offset_table=table, consume_tps=progress.consume_tps)

@@ -54,6 +54,7 @@ def make_app(settings: ConsoleSettings) -> tuple[FastAPI, ConsoleState]:
     """One application in a process: NiceGUI keeps its own state beside it."""
     state = ConsoleState(settings)
     actions = Actions(state)
+    ui.button.default_props("no-caps")
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:

@@ -182,6 +182,7 @@ class RequestCode(IntEnum):
     LIST_FILTERS = 7105
     # Many transactions at once: docs/guides/transactions.md
     END_TRANSACTIONS = 7106
+    GROUP_PROGRESS = 7120  # where every group is, in a form that is read quickly
     STAGE_BATCH = 7107  # the header of a send, the body of a batch: one half message
 
 
@@ -343,6 +344,7 @@ OURS: Final = frozenset(
         RequestCode.INSTALL_FILTER,
         RequestCode.REMOVE_FILTER,
         RequestCode.LIST_FILTERS,
+        RequestCode.GROUP_PROGRESS,
         RequestCode.END_TRANSACTIONS,
         RequestCode.STAGE_BATCH,
     }

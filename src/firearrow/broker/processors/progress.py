@@ -101,6 +101,25 @@ class ProgressProcessor:
             ),
         )
 
+    def handle_all(self, command: Command, _: Connection) -> Command:
+        """The same in our own form: objects as keys take a second to read for a thousand groups."""
+        state = self._state
+        found = {}
+        for group in state.groups.all():
+            names = sorted(state.offsets.topics_of(group))
+            stats = self._stats(group, filter(None, map(state.topics.get, names)))
+            found[group] = bodies.GroupProgress(
+                consume_tps=stats.consume_tps,
+                queues=tuple(
+                    (
+                        *(queue.topic, queue.queue_id, place.broker_offset),
+                        *(place.consumer_offset, place.pull_offset or 0, place.last_timestamp),
+                    )
+                    for queue, place in stats.offset_table.items()
+                ),
+            )
+        return json_reply(command, found)
+
     def handle_time_span(self, command: Command, _: Connection) -> Command:
         """When the oldest, the newest and the last consumed message of each queue were stored."""
         asked = headers.QueryConsumeTimeSpanRequest.from_ext(command.ext)

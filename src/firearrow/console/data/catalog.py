@@ -19,11 +19,11 @@ from firearrow.model.topic import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from firearrow.base.runtime import Clock
     from firearrow.client.admin import Admin
-    from firearrow.client.admin_results import GroupLag
+    from firearrow.client.admin_results import BrokerInfo, GroupLag
     from firearrow.model.group import SubscriptionGroupConfig
     from firearrow.model.topic import TopicConfig
 
@@ -158,6 +158,16 @@ def topic_rows(
     ]
 
 
+def divergent_groups(brokers: Iterable[BrokerInfo]) -> frozenset[str]:
+    """Groups whose members want different things, as brokers tell."""
+    return frozenset(
+        name
+        for broker in brokers
+        for name in broker.runtime.get("divergentSubscriptionGroups", "").split(",")
+        if name
+    )
+
+
 def group_rows(
     table: Mapping[str, Mapping[str, SubscriptionGroupConfig]],
     lags: Mapping[str, GroupLag],
@@ -267,11 +277,5 @@ class Catalog:
         table, lags, brokers = await asyncio.gather(
             self._admin.group_configs(), self._lags(), self._admin.brokers()
         )
-        divergent = frozenset(
-            name
-            for broker in brokers
-            for name in broker.runtime.get("divergentSubscriptionGroups", "").split(",")
-            if name
-        )
-        rows = group_rows(table, lags, divergent)
+        rows = group_rows(table, lags, divergent_groups(brokers))
         return Groups(rows, {row.name: row for row in rows})

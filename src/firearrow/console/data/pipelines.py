@@ -73,7 +73,7 @@ def read_status(path: Path, now_ms: int) -> Pipeline | None:
         return None
     updated_ms = stat.st_mtime_ns // 1_000_000
     state = str(state or "running").lower()
-    if state == "running" and now_ms - updated_ms > STALE_MS:
+    if state in {"starting", "running"} and now_ms - updated_ms > STALE_MS:
         state = "silent"
     plain = {
         key: str(value)

@@ -157,16 +157,21 @@ def _tail(view: View, topic: ui.input) -> None:
     t = view.t
     following: list[finding.Tail] = []
 
+    def stop() -> None:
+        timer.deactivate()
+        button.set_text(t("tail.start"))
+        button.set_icon("play_arrow")
+
     async def switch() -> None:
         if timer.active:
-            timer.deactivate()
-            button.set_text(t("tail.start"))
+            stop()
             return
         tail = await view.attempt(_begin())
         if tail is not None:
             following[:] = [tail]
             table.rows = []
             button.set_text(t("tail.stop"))
+            button.set_icon("stop")
             timer.activate()
 
     async def _begin() -> finding.Tail:
@@ -177,8 +182,7 @@ def _tail(view: View, topic: ui.input) -> None:
     async def more() -> None:
         found = await view.attempt(following[0].more()) if following else []
         if found is None:
-            timer.deactivate()
-            button.set_text(t("tail.start"))
+            stop()
         elif found:
             fresh = [message_row(view, one) for one in reversed(found)]
             table.rows = [*fresh, *table.rows][:TAIL_ROWS_MAX]

@@ -62,7 +62,7 @@ async def build(view: View) -> None:
 
 def _pipeline(view: View, pipeline: Pipeline) -> None:
     t = view.t
-    with ui.card().classes("w-full"):
+    with ui.card().classes("w-full").props("flat bordered"):
         with ui.row().classes("items-center gap-3"):
             ui.label(pipeline.name).classes("text-subtitle1")
             ui.badge(pipeline.state, color=_COLORS.get(pipeline.state, "blue-grey"))
@@ -91,5 +91,6 @@ def _pipeline(view: View, pipeline: Pipeline) -> None:
                 }
                 for one in pipeline.streams
             ],
+            marker="streams",
         )
         ui.label(pipeline.file).classes("text-caption fa-quiet fa-mono")

@@ -59,6 +59,7 @@ from firearrow.wire.bodies.groups import (
     ConsumeStatsList,
     ConsumeStatus,
     GroupForbiddenBody,
+    GroupProgress,
     OffsetWrapper,
     PopProcessQueueInfo,
     ProcessQueueInfo,
@@ -142,6 +143,7 @@ __all__ = [
     "GetConsumerStatusBody",
     "GroupForbiddenBody",
     "GroupList",
+    "GroupProgress",
     "HAClientRuntimeInfo",
     "HAConnectionRuntimeInfo",
     "HARuntimeInfo",
@@ -270,4 +272,5 @@ RESPONSE_BODIES: Final[dict[RequestCode, Any]] = {
     RequestCode.AUTH_GET_ACL: AclInfo,
     RequestCode.AUTH_LIST_ACL: tuple[AclInfo, ...],
     RequestCode.FIREARROW_GET_OPEN_TRANSACTIONS: OpenTransactions,
+    RequestCode.GROUP_PROGRESS: dict[str, GroupProgress],
 }
