@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections import Counter
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +16,7 @@ from tests.scenarios.cluster import Cluster, Inbox, numbered
 from tests.scripted import route_to, running, stored
 from tests.support import running_broker, until
 
-from firearrow import aio
+from firearrow import Producer, aio
 from firearrow.base.errors import FirearrowError
 from firearrow.base.runtime import SystemClock
 from firearrow.model.errors import MessageIllegal, ResponseCode, SystemBusy
@@ -95,6 +97,62 @@ async def test_busy_brokers_are_left_for_others() -> None:
         with pytest.raises(SystemBusy, match="as the test wants") as caught:
             await producer.send(MESSAGE, queue=queue)  # this one and no other
         assert caught.value.retriable
+
+
+@asynccontextmanager
+async def sending(names: Peer, brokers: list[Peer], *, blocking: bool) -> AsyncIterator[Any]:
+    """`send` of one producer or the other, awaited either way."""
+    names.answer = route_to({f"broker-{n}": peer.address for n, peer in enumerate(brokers)})
+    if not blocking:
+        async with aio.Producer("p", nameservers=names.address) as producer:
+            yield producer.send
+        return
+    twin = await asyncio.to_thread(Producer, "p", nameservers=names.address)
+    await asyncio.to_thread(twin.start)
+
+    async def send(*given: Any, **options: Any) -> aio.SendReceipt:
+        return await asyncio.to_thread(partial(twin.send, *given, **options))
+
+    try:
+        yield send
+    finally:
+        await asyncio.to_thread(twin.close)
+
+
+@pytest.mark.parametrize("blocking", [False, True])
+async def test_sends_that_begin_at_once_end_like_all_others(*, blocking: bool) -> None:
+    """A producer that knows the way begins a send without asking anybody."""
+    async with (
+        running(silent, stored, stored) as (names, *brokers),
+        sending(names, brokers, blocking=blocking) as send,
+    ):
+        fixed = aio.MessageQueue(topic="t", broker_name="broker-0", queue_id=1)
+        for _ in range(4):  # the way to all queues is known now
+            assert (await send(MESSAGE)).ok
+        receipt = await send(MESSAGE, queue=fixed)
+        assert (receipt.queue, receipt.queue_offset, receipt.ok) == (fixed, 7, True)
+
+        brokers[0].answer = lambda command: stored(command, ResponseCode.SLAVE_NOT_AVAILABLE)
+        assert (await send(MESSAGE, queue=fixed)).status.name == "SLAVE_NOT_AVAILABLE"
+
+        brokers[0].answer = says(ResponseCode.SYSTEM_BUSY)
+        before = len(brokers[0].asked)
+        receipts = [await send(MESSAGE) for _ in range(4)]
+        assert {receipt.queue.broker_name for receipt in receipts} == {"broker-1"}
+        assert len(brokers[0].asked) > before  # and a second try went to the other one
+        for chosen in ({"queue": fixed}, {"key": 0}):
+            with pytest.raises(SystemBusy, match="as the test wants"):
+                await send(MESSAGE, **chosen)
+
+        brokers[0].answer = silent
+        started = SystemClock().elapsed_ms()
+        with pytest.raises(FirearrowError) as caught:
+            await send(MESSAGE, queue=fixed, timeout_ms=50)
+        assert caught.value.code == 10002
+        assert SystemClock().elapsed_ms() - started >= 50
+
+        await brokers[0].server.stop()
+        assert {(await send(MESSAGE)).queue.broker_name for _ in range(4)} == {"broker-1"}
 
 
 async def test_what_no_broker_would_take_is_tried_once() -> None:
@@ -211,6 +269,45 @@ async def test_consumers_go_on_after_lost_connections(tmp_path: Path) -> None:
                     client._session._net.hang_up(served.broker.address, "cut")  # noqa: SLF001
         assert inbox.counts() == Counter(numbered(5))
         await cluster.close()
+
+
+class Versions:
+    """The versions of subscriptions, as brokers hear of them and as pulls ask for them."""
+
+    def __init__(self) -> None:
+        self.told: set[str] = set()
+        self.asked: set[str] = set()
+        self.pulls = 0
+
+    def before_request(self, _: str, command: Command) -> None:
+        if command.code == RequestCode.HEART_BEAT:
+            self.told.update(
+                re.findall(r'"subVersion":(\d+),[^{}]*"topic":"t"', command.body.decode())
+            )
+        elif command.code == RequestCode.PULL_MESSAGE and command.ext["topic"] == "t":
+            self.asked.add(command.ext["subVersion"])
+            self.pulls += 1
+
+    def after_response(self, *_: object) -> None:
+        pass
+
+
+async def test_pulls_do_not_run_ahead_of_the_heartbeat_after_a_rebalance(tmp_path: Path) -> None:
+    seen = Versions()
+    options = aio.ClientOptions(hooks=(seen,))
+    async with running_broker(tmp_path) as served:
+        names = served.nameserver.address
+        consumer = aio.PushConsumer("g", nameservers=names, client=options)
+        consumer.subscribe("t", handler=print)
+        async with aio.Producer("p", nameservers=names) as producer:
+            await producer.send(MESSAGE)
+            async with consumer:
+                await until(lambda: len(seen.told) > 1, "a rebalance")
+                before = seen.pulls
+                for queue in await producer.queues("t"):
+                    await producer.send(MESSAGE, queue=queue)
+                await until(lambda: seen.pulls > before, "more pulls")
+    assert seen.asked == {min(seen.told)}
 
 
 async def test_slow_handlers_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import struct
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -278,6 +279,14 @@ def decoded(twin: Any, data: bytes, position: int = 0, *, check_crc: bool = True
     )
 
 
+def encode(values: dict[str, Any]) -> bytes:
+    return reference.encode_record(reference.Record(**values))
+
+
+def decoded_all(twin: Any, data: bytes) -> list[dict[str, object]]:
+    return [fields(record, RECORD_FIELDS) for record in twin.decode_records(data)]
+
+
 def assert_records_agree(data: bytes) -> None:
     for check_crc in (True, False):
         assert decoded(native, data, check_crc=check_crc) == decoded(
@@ -294,6 +303,17 @@ def test_records_encode_or_refuse_the_same_and_decode_back(values: dict[str, Any
     assert outcome(lambda: native.encode_record(native.Record(**values))) == expected
     if expected[0] == "value":
         assert_records_agree(expected[1])
+
+
+@given(st.lists(record_values, max_size=4), st.integers(0, 3), st.binary(max_size=3))
+def test_runs_of_records_are_decoded_alike(
+    values: list[dict[str, Any]], bad: int, rest: bytes
+) -> None:
+    encoded = [outcome(partial(encode, one)) for one in values]
+    whole = b"".join(raw for kind, raw in encoded if kind == "value")
+    for data in (whole, whole + rest, whole[: len(whole) - bad]):
+        expected = outcome(partial(decoded_all, reference, data))
+        assert outcome(partial(decoded_all, native, data)) == expected
 
 
 @given(record_values, st.integers(0, 400), st.integers(0, 8), st.integers(60, 600))

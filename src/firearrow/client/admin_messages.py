@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from firearrow.client.admin_cluster import any_of, together
 from firearrow.client.admin_results import MessageTrace, assemble_trace
-from firearrow.client.calls import records_of
 from firearrow.client.errors import InvalidRequest
 from firearrow.client.message import Message, ReceivedMessage
 from firearrow.client.pulling import messages_from
 from firearrow.client.routes import subscribe_queues
 from firearrow.client.trace_format import Pub, SubBefore, decode_trace
-from firearrow.hot import decode_record, parse_offset_message_id
+from firearrow.hot import decode_record, decode_records, parse_offset_message_id
 from firearrow.model import message as names
 from firearrow.model.errors import NoPermission, QueryNotFound, ResponseCode, ServerFailed
 from firearrow.model.inner_batch import inner_records
@@ -197,7 +196,7 @@ class Messages:
             return []
         return [
             ReceivedMessage(one, broker.broker_name)
-            for record in records_of(answer.body)
+            for record in decode_records(answer.body)
             for one in inner_records(record)
         ]
 

@@ -12,7 +12,6 @@ import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack, overload
 
-from firearrow.base.errors import FirearrowError
 from firearrow.client import idempotent as aio_idempotent
 from firearrow.client import producer as aio_producer
 from firearrow.client import pull_consumer as aio_pull
@@ -20,19 +19,22 @@ from firearrow.client import push_consumer as aio_push
 from firearrow.client import transactions as aio_transactions
 from firearrow.client.errors import ClientClosed
 from firearrow.client.portal import Call, portal
+from firearrow.client.sending import SendReceipt
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 
+    from firearrow.base.errors import FirearrowError
     from firearrow.client.message import Message, ReceivedMessage
     from firearrow.client.producer import ProducerOptions
     from firearrow.client.pull_consumer import PullConsumerOptions
     from firearrow.client.push_consumer import PushConsumerOptions
+    from firearrow.client.quick_sends import Begun
     from firearrow.client.selection import Selector
-    from firearrow.client.sending import SendReceipt
     from firearrow.client.transactions import Checker, LocalTransaction, TransactionReceipt
     from firearrow.model.topic import MessageQueue
     from firearrow.wire.bodies import ConsumerRunningInfo
+    from firearrow.wire.command import Command
 
     F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,6 +109,64 @@ class BlockingClient(Generic[C]):
                 self._generation = portal.generation
 
 
+class SendCall(Call[SendReceipt]):
+    """A send from a thread: begun without a coroutine if it is an ordinary one.
+
+    On the connection it is who waits for the answer (`net.connection.Waiter`).
+    """
+
+    __slots__ = ("_begun", "_key", "_message", "_producer", "_queue", "_timeout_ms")
+
+    def __init__(
+        self,
+        producer: aio_producer.Producer,
+        message: Message,
+        timeout_ms: int | None,
+        queue: MessageQueue | None = None,
+        key: str | int | None = None,
+        *,
+        future: Future[SendReceipt] | None = None,
+    ) -> None:
+        super().__init__(self._send, future)
+        self._producer = producer
+        self._message = message
+        self._timeout_ms = timeout_ms or producer.timeout_ms
+        self._queue = queue
+        self._key = key
+        self._begun: Begun | None = None
+
+    def begin(self) -> None:
+        producer, timeout_ms = self._producer, self._timeout_ms
+        self._begun = producer.begin_send(self._message, self, timeout_ms, self._queue, self._key)
+        if self._begun is None:
+            self.run(self._send())
+
+    def _send(self) -> Coroutine[Any, Any, SendReceipt]:
+        return self._producer.send(
+            self._message, queue=self._queue, key=self._key, timeout_ms=self._timeout_ms
+        )
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, answer: SendReceipt | Command) -> None:
+        if isinstance(answer, SendReceipt):
+            self._producer.sent()
+            self.settle(result=answer)
+        else:
+            self._go_on(answer)
+
+    def set_exception(self, error: FirearrowError) -> None:
+        self._go_on(error)
+
+    def _go_on(self, outcome: Command | FirearrowError) -> None:
+        producer, begun = self._producer, self._begun
+        assert begun is not None
+        producer.sent()
+        chosen = self._queue is not None or self._key is not None
+        self.run(producer.go_on(self._message, begun, outcome, self._timeout_ms, chosen=chosen))
+
+
 class Producer(BlockingClient[aio_producer.Producer]):
     """Sends messages; use it with `with`, and share one among all threads.
 
@@ -131,11 +191,9 @@ class Producer(BlockingClient[aio_producer.Producer]):
     ) -> SendReceipt:
         """Send one message and wait for the broker's receipt."""
         here = self._here()
-        if queue is None and key is None and selector is None:
-            return portal.pass_on(Call(_sending(here, message, timeout_ms)))
-        return portal.call(
-            here.send, message, queue=queue, key=key, selector=selector, timeout_ms=timeout_ms
-        )
+        if selector is None:
+            return portal.pass_on(SendCall(here, message, timeout_ms, queue, key))
+        return portal.call(here.send, message, selector=selector, timeout_ms=timeout_ms)
 
     def send_soon(self, message: Message, *, timeout_ms: int | None = None) -> Future[SendReceipt]:
         """Send without waiting; the future gets the receipt, and callbacks when it is there.
@@ -145,7 +203,7 @@ class Producer(BlockingClient[aio_producer.Producer]):
         self._soon.acquire()
         future: Future[SendReceipt] = Future()
         future.add_done_callback(lambda _: self._soon.release())
-        portal.begin(Call(_sending(self._here(), message, timeout_ms), future))
+        portal.begin(SendCall(self._here(), message, timeout_ms, future=future))
         return future
 
     def send_batch(
@@ -189,26 +247,6 @@ class Producer(BlockingClient[aio_producer.Producer]):
     def queues(self, topic: str) -> list[MessageQueue]:
         """The queues that messages of a topic can be sent to."""
         return portal.call(self._here().queues, topic)
-
-
-def _sending(
-    producer: aio_producer.Producer, message: Message, timeout_ms: int | None
-) -> Callable[[Call[SendReceipt]], None]:
-    """Begin a send on the loop: without a coroutine if it is an ordinary one."""
-
-    def begin(call: Call[SendReceipt]) -> None:
-        def settle(outcome: SendReceipt | FirearrowError) -> None:
-            if not isinstance(outcome, FirearrowError):
-                call.settle(result=outcome)
-            elif producer.retries > 0 and producer.worth_retrying(outcome):
-                call.run(producer.send(message, timeout_ms=timeout_ms))
-            else:
-                call.settle(error=outcome)
-
-        if not producer.begin_send(message, timeout_ms or producer.timeout_ms, settle):
-            call.run(producer.send(message, timeout_ms=timeout_ms))
-
-    return begin
 
 
 class TransactionProducer(Producer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from firearrow.hot import decode_record
 from firearrow.model.errors import QueryNotFound, ResponseCode, error_for
 from firearrow.wire import java_json
 from firearrow.wire.bodies import (
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from firearrow.client.session import Session
-    from firearrow.hot import Record
     from firearrow.model.group import SubscriptionData
     from firearrow.model.topic import MessageQueue
 
@@ -222,15 +220,4 @@ class Calls:
         )
 
 
-def records_of(body: bytes) -> list[Record]:
-    """The records of a pull's answer."""
-    found = []
-    at = 0
-    while at < len(body):
-        record = decode_record(body, at)
-        found.append(record)
-        at += record.size
-    return found
-
-
-__all__ = ["Calls", "PullFlag", "records_of"]
+__all__ = ["Calls", "PullFlag"]

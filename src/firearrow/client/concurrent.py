@@ -42,10 +42,15 @@ class ConcurrentConsumption:
         order = _priority_of if settings.by_priority else None
         most = settings.workers_max
         self._threads: ThreadWorkers[Work] = ThreadWorkers(
-            name, state.clock, caller.run, self._done, workers_max=most, priority_of=order
+            name, state.clock, caller.run, self._all_done, workers_max=most, priority_of=order
         )
         self._tasks: TaskWorkers[Work] = TaskWorkers(
-            name, state.session, caller.run_async, self._done, workers_max=most, priority_of=order
+            name,
+            state.session,
+            caller.run_async,
+            self._all_done,
+            workers_max=most,
+            priority_of=order,
         )
         self._watch: LoopWatch | None = None
         self._returning: set[asyncio.Task[None]] = set()
@@ -109,6 +114,30 @@ class ConcurrentConsumption:
         return max(running, key=lambda entry: entry[1])[0].describe() if running else ""
 
     # --- outcomes ---------------------------------------------------------------------------
+
+    def _all_done(self, outcomes: Sequence[tuple[Work, Outcome | BaseException]]) -> None:
+        """Outcomes that came together; those of one window that went well are one to it."""
+        now_ms = self._state.clock.now_ms()
+        window: Window | None = None
+        done: list[ReceivedMessage] = []
+        for work, outcome in outcomes:
+            if outcome.__class__ is not Outcome or outcome.done < len(work.messages):
+                self._done(work, outcome)
+                continue
+            if work.window is not window:
+                if window is not None:
+                    self._succeeded(window, done, now_ms)
+                window, done = work.window, []
+            done += work.messages
+        if window is not None:
+            self._succeeded(window, done, now_ms)
+
+    def _succeeded(self, window: Window, messages: Sequence[ReceivedMessage], now_ms: int) -> None:
+        window.last_consume_ms = now_ms
+        took_ms = sum(max(0, now_ms - message.consume_started_ms) for message in messages)
+        self._state.rates_of(window.queue.topic).consumed.add(len(messages), took_ms)
+        if not window.dropped:
+            self._finish(window, messages)
 
     def _done(self, work: Work, outcome: Outcome | BaseException) -> None:
         if isinstance(outcome, BaseException):  # the call itself failed, not the handler

@@ -67,6 +67,12 @@ class Subscription:
     data: SubscriptionData  # with the topic's name on the wire
     handler: Handler | None
     tags: frozenset[str] | None = None  # exact filter; None: everything
+    # What a broker must have heard before it may serve our pulls. Rebalances tell brokers of newer
+    # versions with the same filter; pulls need not wait for those.
+    version: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.version = self.data.sub_version
 
 
 class Rate:

@@ -70,6 +70,9 @@ class Outcome(NamedTuple):
     error: BaseException | None = None
 
 
+_SUCCESS: Final = Outcome(1, "SUCCESS")  # of a call with one message: nearly all are
+
+
 @dataclass(frozen=True, slots=True)
 class Handler:
     """A function of the application, and how it wants to be called."""
@@ -127,18 +130,20 @@ def outcome_of(result: object, count: int, *, is_batch: bool = False) -> Outcome
 
     A number counts only from a batch handler, there even for a batch of one.
     """
+    if result is None:
+        return _SUCCESS if count == 1 else Outcome(count, "SUCCESS")
     if isinstance(result, BaseException):
         if isinstance(result, Retry):
             return Outcome(0, "FAILED", result.delay_level, result.after_ms, result)
         if isinstance(result, DeadLetter):
             return Outcome(0, "FAILED", DEAD_LETTER_LEVEL, None, result)
         return Outcome(0, "EXCEPTION", error=result)
+    done = count
     if result is False or (isinstance(result, str) and result == ConsumeStatus.RETRY):
-        return Outcome(0, "FAILED")
-    if is_batch and isinstance(result, int) and result is not True:
+        done = 0
+    elif is_batch and isinstance(result, int) and result is not True:
         done = min(max(result, 0), count)
-        return Outcome(done, "SUCCESS" if done == count else "FAILED")
-    return Outcome(count, "SUCCESS")
+    return Outcome(done, "SUCCESS" if done == count else "FAILED")
 
 
 class Caller:

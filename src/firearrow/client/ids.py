@@ -19,6 +19,8 @@ import time
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TYPE_CHECKING, Final
 
+from firearrow.hot import number_keys
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -62,6 +64,18 @@ class UniqueKeys:
         counter = self._counter
         self._counter = (counter + 1) & 0xFFFF
         return f"{self._stamped}{_HEX[counter >> 8]}{_HEX[counter & 0xFF]}"
+
+    def some(self, count: int) -> list[str]:
+        """As many new keys, for a batch."""
+        keys: list[str] = []
+        while len(keys) < count:
+            keys.append(self.next())
+            # No more of a millisecond than it has numbers for.
+            first = self._counter
+            last = min(first + count - len(keys), 1 << 16)
+            keys += number_keys(self._stamped, first, last)
+            self._counter = last & 0xFFFF
+        return keys
 
     def _stamp(self, now_ms: int) -> None:
         """Have everything but the counter ready, as long as the clock shows this millisecond."""

@@ -31,10 +31,14 @@ START_TIMEOUT_S: Final = 10
 class Call(Generic[T]):
     """One call on its way: who waits for it sleeps on a lock, or has a future."""
 
-    __slots__ = ("_lock", "begin", "error", "future", "result", "task")
+    __slots__ = ("_lock", "_work", "error", "future", "result", "task")
 
-    def __init__(self, begin: Callable[[Call[T]], None], future: Future[T] | None = None) -> None:
-        self.begin = begin  # on the loop
+    def __init__(
+        self,
+        work: Callable[[], Coroutine[Any, Any, T]],
+        future: Future[T] | None = None,
+    ) -> None:
+        self._work = work
         self.future = future
         self.result: T | None = None
         self.error: BaseException | None = None
@@ -43,6 +47,10 @@ class Call(Generic[T]):
         if future is None:
             self._lock = threading.Lock()
             self._lock.acquire()
+
+    def begin(self) -> None:
+        """On the loop; some calls know a shorter way than a coroutine."""
+        self.run(self._work())
 
     def wait(self) -> T:
         assert self._lock is not None
@@ -84,7 +92,7 @@ class Portal:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
+        self._thread_id: int | None = None
         self._calls: deque[Call[Any]] = deque()
         self._wake_comes = False
         self.generation = 0  # grows with every fork: what belongs to an older one is dead
@@ -96,13 +104,12 @@ class Portal:
         **keywords: P.kwargs,
     ) -> T:
         """Run a coroutine function on the loop and wait for it, in any thread but the loop's."""
-        call: Call[T] = Call(lambda call: call.run(function(*arguments, **keywords)))
-        return self.pass_on(call)
+        return self.pass_on(Call(lambda: function(*arguments, **keywords)))
 
     def pass_on(self, call: Call[T]) -> T:
         """Have a call begun on the loop, and wait for it."""
         loop = self._loop or self._start()
-        if threading.current_thread() is self._thread:
+        if threading.get_ident() == self._thread_id:
             raise ClientClosed(
                 "a blocking client was called on its own event loop; use firearrow.aio there"
             )
@@ -127,7 +134,7 @@ class Portal:
         while calls:
             call = calls.popleft()
             try:
-                call.begin(call)
+                call.begin()
             except BaseException as error:
                 call.settle(error=error)
 
@@ -152,7 +159,7 @@ class Portal:
                 )
                 thread.start()
                 ready.wait(START_TIMEOUT_S)
-                self._thread = thread
+                self._thread_id = thread.ident
                 self._loop = loop
             return self._loop
 
@@ -160,7 +167,7 @@ class Portal:
         """In a child after a fork: the thread stayed with the parent."""
         loop = self._loop
         self._guard = threading.Lock()
-        self._loop = self._thread = None
+        self._loop = self._thread_id = None
         self._calls = deque()
         self._wake_comes = False
         self.generation += 1

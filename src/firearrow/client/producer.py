@@ -3,8 +3,9 @@
     send ── pack (id, properties, compression) ── route ── queue ── request ── receipt
                                                    └── on failure: another broker, while time lasts
 
-Cost per message: one coroutine, one future, one header of thirteen fields; requests of one turn of
-the loop leave in one write. Nothing is encoded again for a retry.
+An ordinary message takes the quick way first (`quick_sends.py`): one coroutine, one future and one
+compiled frame; requests of one turn of the loop leave in one write. What is not ordinary, and every
+second try, goes through the general code here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from firearrow.client.errors import InvalidMessage, InvalidName, SendTimeout
 from firearrow.client.hooks import SendContext, SendHook, call_each
 from firearrow.client.in_flight import InFlight
 from firearrow.client.options import ClientOptions, parse_nameservers
+from firearrow.client.packing import Packer
+from firearrow.client.quick_sends import QuickSends, take_receipts
 from firearrow.client.requests import PendingReplies, add_reply_properties, reply_message
 from firearrow.client.selection import BrokerFaults, QueueTurns, by_key
 from firearrow.client.sending import (
@@ -31,33 +34,32 @@ from firearrow.client.sending import (
     batch_envelope,
     broker_of_recall_handle,
     check_batch,
-    check_body,
     check_message,
-    envelope,
+    encode_batches,
+    queue_of,
     receipt_of,
     send_command,
-    split_batch,
 )
 from firearrow.client.session import Session
 from firearrow.client.tracing import TRACE_TIMEOUT_MS, Tracer, trace_group
-from firearrow.model import message as names
-from firearrow.model.compression import Compression, pack, with_compression
+from firearrow.model.compression import Compression
 from firearrow.model.errors import BrokerError
 from firearrow.model.group import check_group_name
 from firearrow.model.topic import MessageQueue
 from firearrow.net.errors import NetworkError
 from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Command
 from firearrow.wire.headers import RecallMessageReply, RecallMessageRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+    from collections.abc import Coroutine, Iterable, Iterator, Sequence
 
     from firearrow.client.message import Message, ReceivedMessage
+    from firearrow.client.quick_sends import Begun
     from firearrow.client.routes import TopicRoute
     from firearrow.client.selection import Selector
-    from firearrow.wire.command import Command
-
-    Settled = SendReceipt | FirearrowError
+    from firearrow.client.sending import Batch
+    from firearrow.net.connection import Waiter
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +68,6 @@ T = TypeVar("T")
 # Answers after which another broker may do better: failed, busy, unavailable, no permission,
 # no topic, two of Alibaba's own, going away.
 RETRY_CODES: Final = frozenset({1, 2, 14, 16, 17, 204, 205, 1500})
-PACK_IN_THREAD_BYTES: Final = 256 * 1024  # from here on packing would hold up the loop
 RESERVED_GROUP: Final = "DEFAULT_PRODUCER"
 
 
@@ -142,21 +143,31 @@ class Producer:
         self.retries = retries
         self._options = client or ClientOptions()
         self._nameservers = parse_nameservers(nameservers)
-        self._compress_over_bytes = compress_over_bytes
-        self._compression = Compression(compression)
-        self._compress_level = compress_level
         self._max_message_bytes = max_message_bytes
         self._retry_unless_ok = retry_unless_ok
         self._creation_queue_nums = creation_queue_nums
         self._creation_text = str(creation_queue_nums)
         self._turns = QueueTurns(BrokerFaults() if avoid_slow_brokers else None)
         self._in_flight = InFlight(in_flight_max, self._options.clock)
-        # No hook, no latency to learn, no second try for what was stored: the quick path will do.
-        self._unwatched = not (hooks or trace or avoid_slow_brokers or retry_unless_ok)
         self._hooks: list[SendHook] = list(hooks)
-        self._session = Session(self._nameservers, self._options)
+        self._session = session = Session(self._nameservers, self._options, express=take_receipts)
         self._clock = self._options.clock
-        self._group_on_wire = self._session.wrap(group)
+        self._group_on_wire = session.wrap(group)
+        self._packer = Packer(
+            session, over_bytes=compress_over_bytes, compression=compression, level=compress_level
+        )
+        self._quick: QuickSends | None = None
+        # Nobody looks, no latency is learned, and what was stored is not tried again.
+        if self._options.plain and not (hooks or trace or avoid_slow_brokers or retry_unless_ok):
+            self._quick = QuickSends(
+                session,
+                self._packer,
+                self._turns,
+                self._in_flight,
+                group=self._group_on_wire,
+                creation_queue_nums=creation_queue_nums,
+                max_message_bytes=max_message_bytes,
+            )
         self._replies = PendingReplies(self._session)
         self._tracer: Tracer | None = None
         if trace:
@@ -227,63 +238,76 @@ class Producer:
             FirearrowError: When it failed; `retriable` says whether another try makes sense.
         """
         self._session.check_running()
-        check_message(message, self._max_message_bytes)
         timeout_ms = timeout_ms or self.timeout_ms
+        if self._quick is not None and selector is None:
+            answer = asyncio.get_running_loop().create_future()
+            begun = self._quick.begin(message, answer, timeout_ms, queue, key)
+            if begun is not None:
+                try:
+                    outcome = await answer
+                except FirearrowError as error:
+                    outcome = error
+                finally:
+                    self._in_flight.leave()
+                if isinstance(outcome, SendReceipt):
+                    return outcome
+                chosen = queue is not None or key is not None
+                return await self.go_on(message, begun, outcome, timeout_ms, chosen=chosen)
+        check_message(message, self._max_message_bytes)
         deadline_ms = self._clock.elapsed_ms() + timeout_ms
-        packed = self._pack_now(message) or await self._pack(message)
-        route = self._session.known_route(packed.topic)
-        if route is None or not route.publish:
-            route = await self._in_time(self._publish_route(packed.topic), deadline_ms)
-        key = key if key is not None else message.sharding_key
-        if queue is None and (selector is not None or key is not None):
-            queue = self._select(route, message, key, selector)
-        failed = None
-        begun = self._begin(packed, queue or self._turns.choose(route.publish), timeout_ms)
-        if begun is not None:
-            answer, broker_name = begun
-            self._in_flight.count += 1
-            try:
-                return receipt_of(await answer, packed, message.topic, broker_name)
-            except FirearrowError as error:
-                failed = broker_name, error
-            finally:
-                self._in_flight.leave()
-        delivery = Delivery(packed, [message], route, queue, deadline_ms, timeout_ms, failed)
-        return await self._deliver(delivery)
+        packed = await self._packer.pack(message)
+        route = await self._in_time(self._publish_route(packed.topic), deadline_ms)
+        queue = self._select(route, message, queue, key, selector)
+        return await self._deliver(
+            Delivery(packed, [message], route, queue, deadline_ms, timeout_ms)
+        )
 
     def begin_send(
-        self, message: Message, timeout_ms: int, settle: Callable[[Settled], None]
-    ) -> bool:
-        """`send` without a coroutine, for blocking callers: `settle` hears how it ended.
+        self,
+        message: Message,
+        waiter: Waiter,
+        timeout_ms: int,
+        queue: MessageQueue | None,
+        key: str | int | None,
+    ) -> Begun | None:
+        """`send` without a coroutine, for blocking callers: `waiter` hears how the try ended.
 
-        False if it cannot be begun so simply, or has to be tried again: then `send` must be
-        used. On the loop only.
+        None if it cannot be begun so simply: then `send` must be used. Whoever hears must call
+        `sent`, and `go_on` unless it is a receipt. On the loop only.
         """
         self._session.check_running()
-        check_message(message, self._max_message_bytes)
-        packed = self._pack_now(message)
-        if packed is None:
-            return False
-        route = self._session.known_route(packed.topic)
-        if route is None or not route.publish:
-            return False
-        key = message.sharding_key
-        queue = self._turns.choose(route.publish) if key is None else by_key(route.publish, key)
-        begun = self._begin(packed, queue, timeout_ms)
-        if begun is None:
-            return False
-        answer, broker_name = begun
-        self._in_flight.count += 1
+        if self._quick is None:
+            return None
+        return self._quick.begin(message, waiter, timeout_ms, queue, key)
 
-        def ended(answer: asyncio.Future[Command]) -> None:
-            self._in_flight.leave()
+    def sent(self) -> None:
+        """A try that `begin_send` began has ended."""
+        self._in_flight.leave()
+
+    async def go_on(
+        self,
+        message: Message,
+        begun: Begun,
+        outcome: Command | FirearrowError,
+        timeout_ms: int,
+        *,
+        chosen: bool,
+    ) -> SendReceipt:
+        """Read an unusual answer to a quick send; after a failure try again while time lasts."""
+        deadline_ms, queue = begun
+        broker_name = queue.broker_name
+        if isinstance(outcome, Command):
             try:
-                settle(receipt_of(answer.result(), packed, message.topic, broker_name))
+                return receipt_of(outcome, message, message.topic, broker_name)
             except FirearrowError as error:
-                settle(error)
-
-        answer.add_done_callback(ended)
-        return True
+                outcome = error
+        packed = await self._packer.pack(message)
+        route = await self._in_time(self._publish_route(packed.topic), deadline_ms)
+        fixed = queue if chosen or message.sharding_key is not None else None
+        failed = broker_name, outcome
+        return await self._deliver(
+            Delivery(packed, [message], route, fixed, deadline_ms, timeout_ms, failed)
+        )
 
     async def send_batch(
         self,
@@ -301,24 +325,14 @@ class Producer:
         self._session.check_running()
         messages = list(messages)
         check_batch(messages)
-        for message in messages:
-            check_message(message, self._max_message_bytes)
-            message.properties.setdefault(names.UNIQ_KEY, self._session.unique_keys.next())
-            self._mark_namespace(message)
-        topic = self._session.wrap(messages[0].topic)
-        timeout_ms = timeout_ms or self.timeout_ms
-        deadline_ms = self._clock.elapsed_ms() + timeout_ms
-        route = await self._in_time(self._publish_route(topic), deadline_ms)
-        receipts: list[SendReceipt] = []
-        limit, sent = self._max_message_bytes, 0
+        msg_ids = self._packer.mark_all(messages)
         # All parts are known to fit before the first one leaves.
-        for part in list(split_batch(messages, limit)) if split else [messages]:
-            deadline_ms = self._clock.elapsed_ms() + timeout_ms
-            packed = batch_envelope(part, topic)
-            check_body(len(packed.body), limit)
-            delivery = Delivery(packed, part, route, queue, deadline_ms, timeout_ms)
+        batches = encode_batches(messages, msg_ids, self._max_message_bytes, split=split)
+        receipts: list[SendReceipt] = []
+        sent = 0
+        for batch in batches:
             try:
-                receipts.append(await self._deliver(delivery))
+                receipts.append(await self._send_part(batch, queue, timeout_ms or self.timeout_ms))
             except FirearrowError as error:
                 if not receipts:
                     raise
@@ -326,8 +340,33 @@ class Producer:
                 raise BatchPartlySent(
                     text, receipts, messages[sent:], retriable=error.retriable
                 ) from error
-            sent += len(part)
+            sent += len(batch.messages)
         return receipts
+
+    async def _send_part(
+        self, batch: Batch, queue: MessageQueue | None, timeout_ms: int
+    ) -> SendReceipt:
+        topic = batch.messages[0].topic
+        packed = batch_envelope(batch, self._session.wrap(topic))
+        deadline_ms, failed = self._clock.elapsed_ms() + timeout_ms, None
+        if self._quick is not None:
+            answer = asyncio.get_running_loop().create_future()
+            begun = self._quick.begin_batch(batch, answer, timeout_ms, queue)
+            if begun is not None:
+                broker_name = begun[1].broker_name
+                try:
+                    outcome = await answer
+                    if isinstance(outcome, SendReceipt):
+                        return outcome
+                    return receipt_of(outcome, packed, topic, broker_name)
+                except FirearrowError as error:
+                    failed = broker_name, error
+                finally:
+                    self._in_flight.leave()
+        route = await self._in_time(self._publish_route(packed.topic), deadline_ms)
+        return await self._deliver(
+            Delivery(packed, batch.messages, route, queue, deadline_ms, timeout_ms, failed)
+        )
 
     async def send_oneway(
         self,
@@ -340,11 +379,9 @@ class Producer:
         """Send and do not wait: nobody will say whether it arrived."""
         self._session.check_running()
         check_message(message, self._max_message_bytes)
-        packed = await self._pack(message)
+        packed = await self._packer.pack(message)
         route = await self._publish_route(packed.topic)
-        key = key if key is not None else message.sharding_key
-        if queue is None and (selector is not None or key is not None):
-            queue = self._select(route, message, key, selector)
+        queue = self._select(route, message, queue, key, selector)
         queue = queue or self._turns.choose(route.publish, now_ms=self._clock.elapsed_ms())
         address = await self._session.find_master(queue.broker_name, packed.topic)
         command = self._command(packed, queue, oneway=True)
@@ -393,48 +430,6 @@ class Producer:
 
     # --- how --------------------------------------------------------------------------------
 
-    def _pack_now(self, message: Message, sys_flag: int = 0) -> Envelope | None:
-        """Pack a message on the spot; None if compressing it would hold up the loop."""
-        properties = message.properties
-        if names.UNIQ_KEY not in properties:
-            properties[names.UNIQ_KEY] = self._session.unique_keys.next()
-        self._mark_namespace(message)
-        body = message.body
-        if len(body) >= self._compress_over_bytes:
-            if len(body) >= PACK_IN_THREAD_BYTES:
-                return None
-            body = pack(body, self._compression, self._compress_level)
-            sys_flag = with_compression(sys_flag, self._compression)
-        return envelope(message, self._session.wrap(message.topic), body, sys_flag)
-
-    async def _pack(self, message: Message, sys_flag: int = 0) -> Envelope:
-        packed = self._pack_now(message, sys_flag)
-        if packed is None:
-            compression, level = self._compression, self._compress_level
-            body = await asyncio.to_thread(pack, message.body, compression, level)
-            sys_flag = with_compression(sys_flag, compression)
-            packed = envelope(message, self._session.wrap(message.topic), body, sys_flag)
-        return packed
-
-    def _begin(
-        self, packed: Envelope, queue: MessageQueue, timeout_ms: int
-    ) -> tuple[asyncio.Future[Command], str] | None:
-        """The first try, if it can be made at once and nobody watches; else None.
-
-        What `_try_brokers` does, without its coroutines: it is half of the cost of a send.
-        """
-        if self._in_flight.full or not self._unwatched:
-            return None
-        address = self._session.master_address(queue.broker_name)
-        connection = None if address is None else self._session.live_connection(address)
-        if connection is None:
-            return None
-        return connection.invoke(self._command(packed, queue), timeout_ms), queue.broker_name
-
-    def _mark_namespace(self, message: Message) -> None:
-        if self._options.namespace:
-            message.properties[names.INSTANCE_ID] = self._options.namespace
-
     async def _publish_route(self, topic: str) -> TopicRoute:
         return await self._session.publish_route(
             topic, creation_queue_nums=self._creation_queue_nums
@@ -449,24 +444,29 @@ class Producer:
             raise SendTimeout("no name server has said in time where to send to") from None
 
     def _select(
-        self, route: TopicRoute, message: Message, key: str | int | None, selector: Selector | None
-    ) -> MessageQueue:
+        self,
+        route: TopicRoute,
+        message: Message,
+        queue: MessageQueue | None,
+        key: str | int | None,
+        selector: Selector | None,
+    ) -> MessageQueue | None:
+        """The one queue that a message must go to; None if any will do."""
+        key = key if key is not None else message.sharding_key
+        if queue is not None or (selector is None and key is None):
+            return queue
         if selector is None:
             assert key is not None
             return by_key(route.publish, key)
-        queue = selector([self._shown(one) for one in route.publish], message)
-        if not isinstance(queue, MessageQueue):
-            raise InvalidMessage(f"the selector returned {queue!r}, not one of the queues")
-        return queue
+        chosen = selector([self._shown(one) for one in route.publish], message)
+        if not isinstance(chosen, MessageQueue):
+            raise InvalidMessage(f"the selector returned {chosen!r}, not one of the queues")
+        return chosen
 
     def _shown(self, queue: MessageQueue) -> MessageQueue:
         if not self._options.namespace:
             return queue
-        return MessageQueue(
-            topic=self._session.unwrap(queue.topic),
-            broker_name=queue.broker_name,
-            queue_id=queue.queue_id,
-        )
+        return queue_of(self._session.unwrap(queue.topic), queue)
 
     def _command(self, packed: Envelope, queue: MessageQueue, *, oneway: bool = False) -> Command:
         return send_command(

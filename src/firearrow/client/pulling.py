@@ -11,8 +11,8 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from firearrow.base.errors import FirearrowError
-from firearrow.client.calls import records_of
 from firearrow.client.message import ReceivedMessage
+from firearrow.hot import decode_records
 from firearrow.model.errors import FlowControlled, ResponseCode
 from firearrow.model.group import is_tag_type
 from firearrow.model.inner_batch import inner_records, is_inner_batch
@@ -40,7 +40,7 @@ def messages_from(
 ) -> list[ReceivedMessage]:
     """The messages of a pull that are wanted: inner batches taken apart, tags compared exactly."""
     found = []
-    for record in records_of(body):
+    for record in decode_records(body):
         for one in inner_records(record) if is_inner_batch(record.sys_flag) else (record,):
             offset = one.queue_offset + delta
             if offset < from_offset:
@@ -182,7 +182,7 @@ class PullLoop:
             commit_offset=commit_offset,
             suspend_timeout_millis=HOLD_MS,
             subscription=data.sub_string if settings.lite else None,
-            sub_version=0 if unversioned else data.sub_version,
+            sub_version=0 if unversioned else subscription.version,
             expression_type=data.expression_type,
             max_msg_bytes=settings.pull_batch_bytes,
         )

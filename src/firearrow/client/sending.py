@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-import struct
 from enum import StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from firearrow.client.errors import ClientError, InvalidMessage
-from firearrow.hot import encode_properties
+from firearrow.hot import encode_messages, encode_properties
 from firearrow.model import message as names
 from firearrow.model.errors import ResponseCode, error_for
 from firearrow.model.topic import (
@@ -23,18 +22,13 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from firearrow.base.errors import FirearrowError
     from firearrow.client.message import Message
     from firearrow.client.routes import TopicRoute
 
 DEFAULT_REGION: Final = "DefaultRegion"
-# One message of a batch; the two zero words are a magic code and a CRC that nobody fills:
-#
-#   | size 4 | 0 4 | 0 4 | flag 4 | body length 4 | body | properties length 2 | properties |
-_BATCHED: Final = struct.Struct(">iiiii")
-_BATCHED_EXTRA: Final = _BATCHED.size + 2
 PROPERTIES_BYTES_MAX: Final = 32_767
 
 
@@ -89,6 +83,15 @@ class Envelope(NamedTuple):
     batch: bool = False
 
 
+class Batch(NamedTuple):
+    """Messages of one topic in one request."""
+
+    messages: list[Message]
+    body: bytes
+    msg_ids: str  # joined by commas
+    properties: dict[str, str]
+
+
 class BatchPartlySent(ClientError):
     """A batch was too large for one request, and one of its parts failed: the ones before it are
     stored. The part that failed and those behind it are not known to be.
@@ -131,10 +134,15 @@ def broker_of_recall_handle(handle: str) -> str | None:
 
 def check_message(message: Message, body_bytes_max: int) -> None:
     """InvalidMessage unless a broker could take it."""
-    problem = topic_problem(message.topic)
+    check_topic(message.topic)
+    check_body(len(message.body), body_bytes_max)
+
+
+def check_topic(topic: str) -> None:
+    """InvalidMessage unless producers may send to it."""
+    problem = topic_problem(topic)
     if problem is not None:
         raise InvalidMessage(problem)
-    check_body(len(message.body), body_bytes_max)
 
 
 @lru_cache(maxsize=4096)
@@ -156,14 +164,17 @@ def properties_text(properties: Mapping[str, str]) -> str:
     """The properties as they travel; InvalidMessage names the one that cannot."""
     try:
         text = encode_properties(properties)
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(f"the properties are not text that UTF-8 has: {error}") from None
     except ValueError as error:
         raise InvalidMessage(str(error)) from None
     except TypeError:
         wrong = [name for name, value in properties.items() if not isinstance(value, str)]
         raise InvalidMessage(f"properties are text, which {wrong} are not") from None
-    if len(text) * 3 > PROPERTIES_BYTES_MAX and len(text.encode()) > PROPERTIES_BYTES_MAX:
+    if size > PROPERTIES_BYTES_MAX:
         raise InvalidMessage(
-            f"the properties have {len(text.encode())} bytes; the limit is {PROPERTIES_BYTES_MAX}"
+            f"the properties have {size} bytes; the limit is {PROPERTIES_BYTES_MAX}"
         )
     return text
 
@@ -192,72 +203,73 @@ def envelope(message: Message, topic: str, body: bytes, sys_flag: int) -> Envelo
     )
 
 
-def batch_envelope(messages: Sequence[Message], topic: str) -> Envelope:
-    """Pack messages of one topic into one request; never compressed."""
-    first = messages[0]
-    shared = {} if first.wait_stored else {names.WAIT: "false"}
+def batch_envelope(batch: Batch, topic: str) -> Envelope:
+    """A batch ready to leave; never compressed."""
     return Envelope(
         RequestCode.SEND_BATCH_MESSAGE,
         topic,
-        b"".join(map(_batched, messages)),
-        ",".join(message.properties[names.UNIQ_KEY] for message in messages),
-        properties_text(shared),
+        batch.body,
+        batch.msg_ids,
+        properties_text(batch.properties),
         "0",
-        str(first.flag),
+        str(batch.messages[0].flag),
         batch=True,
     )
-
-
-def _batched(message: Message) -> bytes:
-    properties = properties_text(message.properties).encode()
-    body = message.body
-    size = _BATCHED_EXTRA + len(body) + len(properties)
-    head = _BATCHED.pack(size, 0, 0, message.flag, len(body))
-    return b"".join((head, body, len(properties).to_bytes(2, "big"), properties))
 
 
 def check_batch(messages: Sequence[Message]) -> None:
     """InvalidMessage unless these may travel together."""
     if not messages:
         raise InvalidMessage("a batch needs at least one message")
-    first = messages[0]
+    topic, waits = messages[0].topic, messages[0].wait_stored
+    check_topic(topic)
+    if is_retry_topic(topic):
+        raise InvalidMessage("a batch cannot go to a retry topic")
     for message in messages:
-        if message.delay_level > 0 or not _TIMERS.isdisjoint(message.properties):
+        if message.topic != topic:
+            raise InvalidMessage(f"a batch has one topic, not {topic} and {message.topic}")
+        properties = message.properties
+        if not _DELAYS.isdisjoint(properties):
             raise InvalidMessage("a batch cannot hold delayed messages; send them one by one")
-        if is_retry_topic(message.topic):
-            raise InvalidMessage("a batch cannot go to a retry topic")
-        if message.topic != first.topic:
-            raise InvalidMessage(f"a batch has one topic, not {first.topic} and {message.topic}")
-        if message.wait_stored != first.wait_stored:
+        if (properties.get(names.WAIT) == "false") is waits:
             raise InvalidMessage("in a batch all messages wait for the disk, or none does")
 
 
-_TIMERS: Final = frozenset({names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC})
+_DELAYS: Final = frozenset(
+    {names.DELAY, names.TIMER_DELIVER_MS, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC}
+)
 
 
-def split_batch(messages: Sequence[Message], bytes_max: int) -> Iterator[list[Message]]:
-    """Cut a batch into parts that fit, in their order; InvalidMessage if one never does."""
-    part: list[Message] = []
-    size = 0
+def encode_batches(
+    messages: list[Message], msg_ids: list[str], bytes_max: int, *, split: bool = True
+) -> list[Batch]:
+    """A batch in as few parts as fit; InvalidMessage if one message never does."""
+    shared = {} if messages[0].wait_stored else {names.WAIT: "false"}
+    batches: list[Batch] = []
+    start = 0
+    while start < len(messages):
+        encoded = encode_messages(messages, start, bytes_max)
+        if encoded is None:
+            _refuse(messages[start:], bytes_max)
+        body, stop = encoded
+        if len(body) > bytes_max:
+            check_body(len(body), bytes_max)
+        if not split and stop < len(messages):
+            raise InvalidMessage(
+                f"the batch is too large; the limit is {bytes_max} bytes (split=True sends parts)"
+            )
+        part = messages[start:stop] if batches or stop < len(messages) else messages
+        batches.append(Batch(part, body, ",".join(msg_ids[start:stop]), shared))
+        start = stop
+    return batches
+
+
+def _refuse(messages: list[Message], bytes_max: int) -> NoReturn:
+    """Say which message of a batch cannot be encoded, and why."""
     for message in messages:
-        one = estimated_bytes(message)
-        if one > bytes_max:
-            one = len(_batched(message))
-            check_body(one, bytes_max)
-        if part and size + one > bytes_max:
-            yield part
-            part, size = [], 0
-        part.append(message)
-        size += one
-    if part:
-        yield part
-
-
-def estimated_bytes(message: Message) -> int:
-    """At least what the message takes in a batch, without encoding it."""
-    properties = message.properties.items()
-    text = sum(len(name.encode()) + len(value.encode()) + 2 for name, value in properties)
-    return _BATCHED_EXTRA + len(message.body) + text + 64  # room for the id that it may get
+        check_body(len(message.body), bytes_max)
+        properties_text(message.properties)
+    raise InvalidMessage("a message of the batch has a body or a flag that is none")
 
 
 def send_command(
@@ -290,7 +302,14 @@ def send_command(
     return Command(packed.code, ext, packed.body, flag=2 if oneway else 0)
 
 
-def receipt_of(answer: Command, packed: Envelope, topic: str, broker_name: str) -> SendReceipt:
+def queue_of(topic: str, queue: MessageQueue) -> MessageQueue:
+    """The same queue under another name of its topic."""
+    return MessageQueue(topic=topic, broker_name=queue.broker_name, queue_id=queue.queue_id)
+
+
+def receipt_of(
+    answer: Command, sent: Envelope | Message, topic: str, broker_name: str
+) -> SendReceipt:
     """Read a broker's answer; raises what it said when the message was not stored."""
     status = _STATUS.get(answer.code)
     if status is None:
@@ -298,7 +317,7 @@ def receipt_of(answer: Command, packed: Envelope, topic: str, broker_name: str) 
     ext = answer.ext
     return SendReceipt(
         status,
-        ext.get("batchUniqId") or packed.msg_id,
+        ext.get("batchUniqId") or sent.msg_id or "",
         ext.get("msgId", ""),
         MessageQueue(topic=topic, broker_name=broker_name, queue_id=int(ext.get("queueId", -1))),
         int(ext.get("queueOffset", -1)),

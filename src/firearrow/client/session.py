@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from firearrow.client.options import ClientOptions
-    from firearrow.net.connection import Connection
+    from firearrow.net.connection import Connection, Express
     from firearrow.net.router import Handler
     from firearrow.wire.bodies import ConsumerData
     from firearrow.wire.header import Header
@@ -89,7 +89,12 @@ class Session(Service):
     """Connections, routes and heartbeats of one client."""
 
     def __init__(
-        self, nameservers: Sequence[str], options: ClientOptions, *, instance_name: str = ""
+        self,
+        nameservers: Sequence[str],
+        options: ClientOptions,
+        *,
+        instance_name: str = "",
+        express: Express | None = None,
     ) -> None:
         super().__init__("client", options.clock)
         self.options = options
@@ -112,6 +117,7 @@ class Session(Service):
             options.clock,
             tls=options.tls,
             on_connect=self._connected,
+            express=express,
         )
         self.names = NameServers(nameservers, self._net)
 
@@ -195,9 +201,10 @@ class Session(Service):
             hook.after_response(address, command, response)
         return response
 
-    def live_connection(self, address: str) -> Connection | None:
-        """The way to `address` if it is open and requests need nothing added: for sends."""
-        return self._net.live(address) if self.options.plain else None
+    def connection_to_master(self, broker_name: str) -> Connection | None:
+        """The way to where sends go, if it is open."""
+        address = self.master_address(broker_name)
+        return None if address is None else self._net.live(address)
 
     async def invoke_oneway(self, address: str, command: Command) -> None:
         """Send a request that nobody answers."""

@@ -101,7 +101,7 @@ class TransactionProducer(Producer):
         message.properties[names.PRODUCER_GROUP] = self._group_on_wire
         timeout_ms = timeout_ms or self.timeout_ms
         deadline_ms = self._clock.elapsed_ms() + timeout_ms
-        packed = await self._pack(message, names.TRANSACTION_PREPARED)
+        packed = await self._packer.pack(message, names.TRANSACTION_PREPARED)
         route = await self._in_time(self._publish_route(packed.topic), deadline_ms)
         receipt = await self._deliver(
             Delivery(packed, [message], route, None, deadline_ms, timeout_ms)

@@ -76,14 +76,14 @@ class Workers(Protocol[W]):
 
 
 class ThreadWorkers(Generic[W]):
-    """Calls `run(work)` in threads and `done(work, result)` on the loop."""
+    """Calls `run(work)` in threads and `done([(work, result), ...])` on the loop."""
 
     def __init__(
         self,
         name: str,
         clock: Clock,
         run: Callable[[W], Any],
-        done: Callable[[W, Any], None],
+        done: Callable[[list[tuple[W, Any]]], None],
         *,
         workers_max: int,
         priority_of: Callable[[W], int] | None = None,
@@ -175,9 +175,7 @@ class ThreadWorkers(Generic[W]):
     def _collect(self) -> None:
         self._collect_comes = False
         results = self._results
-        while results:
-            item, result = results.popleft()
-            self._done(item, result)
+        self._done([results.popleft() for _ in range(len(results))])
 
     async def stop(self, grace_ms: int) -> None:
         """Drop what was not begun, wait a while for what was."""
@@ -202,14 +200,14 @@ class ThreadWorkers(Generic[W]):
 
 
 class TaskWorkers(Generic[W]):
-    """Awaits `run(work)` in tasks on the loop, then calls `done(work, result)`."""
+    """Awaits `run(work)` in tasks on the loop, then calls `done([(work, result)])`."""
 
     def __init__(
         self,
         name: str,
         tasks: Service,
         run: Callable[[W], Awaitable[Any]],
-        done: Callable[[W, Any], None],
+        done: Callable[[list[tuple[W, Any]]], None],
         *,
         workers_max: int,
         priority_of: Callable[[W], int] | None = None,
@@ -260,7 +258,7 @@ class TaskWorkers(Generic[W]):
                 result = error
             finally:
                 del self._running[number]
-            self._done(item, result)
+            self._done([(item, result)])
             calls += 1
             if calls % TURN_CALLS == 0:
                 await asyncio.sleep(0)

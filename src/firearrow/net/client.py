@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from firearrow.base.runtime import Clock
+    from firearrow.net.connection import Express
     from firearrow.net.router import Router
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,10 @@ class RemotingClient:
         limits: Limits | None = None,
         tls: ssl.SSLContext | None = None,
         on_connect: Callable[[str], None] | None = None,
+        express: Express | None = None,
     ) -> None:
         self._clock = clock
+        self._express = express
         self._on_connect = on_connect
         self._router = router
         self._limits = limits or Limits()
@@ -54,7 +57,7 @@ class RemotingClient:
 
     async def invoke(self, address: str, command: Command, timeout_ms: int) -> Command:
         """Send a request and wait for its response; connecting counts against the time limit."""
-        connection = self._live(address)
+        connection = self.live(address)
         if connection is None:
             started_ms = self._clock.elapsed_ms()
             try:
@@ -73,7 +76,7 @@ class RemotingClient:
 
     async def connection(self, address: str) -> Connection:
         """The live connection to `address`; callers that come together share one attempt."""
-        if (connection := self._live(address)) is not None:
+        if (connection := self.live(address)) is not None:
             return connection
         if self._closed:
             raise ConnectFailed(f"{address}: this client is closed")
@@ -89,10 +92,6 @@ class RemotingClient:
                 raise ConnectFailed(f"{address}: this client is closed") from None
             raise
 
-    def _live(self, address: str) -> Connection | None:
-        connection = self._connections.get(address)
-        return None if connection is None or connection.closed.done() else connection
-
     def _connected_or_not(self, address: str, attempt: asyncio.Task[Connection]) -> None:
         self._connecting.pop(address, None)
         if not attempt.cancelled():
@@ -104,7 +103,7 @@ class RemotingClient:
         try:
             async with time_limit(self._clock, CONNECT_TIMEOUT_MS):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self, self._clock, self._limits),
+                    lambda: Connection(self, self._clock, self._limits, self._express),
                     host,
                     port,
                     ssl=self._tls,
@@ -123,11 +122,12 @@ class RemotingClient:
 
     def live(self, address: str) -> Connection | None:
         """The connection to `address` if there is one; nothing is attempted."""
-        return self._live(address)
+        connection = self._connections.get(address)
+        return None if connection is None or connection.closed.done() else connection
 
     def hang_up(self, address: str, reason: str) -> None:
         """End the connection to `address`, if there is one; the next request makes a new one."""
-        if (connection := self._live(address)) is not None:
+        if (connection := self.live(address)) is not None:
             connection.close(reason)
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from firearrow.net.errors import ConnectionLost, RequestTimeout
 from firearrow.wire.codes import Flag
@@ -67,6 +67,18 @@ class Limits:
     drain_ms: int = 5_000
 
 
+class Waiter(Protocol):
+    """Whoever waits for an answer; a future does."""
+
+    def done(self) -> bool:
+        """True when it does not wait any more."""
+        ...
+
+    def set_result(self, result: Any, /) -> None: ...  # noqa: ANN401 - as a future's
+
+    def set_exception(self, exception: Any, /) -> None: ...  # noqa: ANN401
+
+
 class Owner(Protocol):
     """Whoever opened the connection: a server or a client."""
 
@@ -104,8 +116,8 @@ class Connection(asyncio.Protocol):
         self._corked = False
         self._turn_comes = False
         self._stalled_since_ms: int | None = None
-        # Answer, when it is overdue, and the time that it was given.
-        self._pending: dict[int, tuple[asyncio.Future[Command], int, int]] = {}
+        # By opaque: who waits, when it is overdue, its time limit, and whatever the asker added.
+        self.pending: dict[int, tuple[Waiter, int, int, object]] = {}
         self._deadline_timer: Timer | None = None
         self._deadline_ms = 0  # when the timer fires
         self._next_opaque = 0
@@ -193,8 +205,8 @@ class Connection(asyncio.Protocol):
         self._release()
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
-        pending, self._pending = self._pending, {}
-        for answer, _, _ in pending.values():
+        pending, self.pending = self.pending, {}
+        for answer, _, _, _ in pending.values():
             if not answer.done():
                 answer.set_exception(ConnectionLost(f"{self.peer}: {self.close_reason}"))
         if not self.closed.done():
@@ -330,28 +342,33 @@ class Connection(asyncio.Protocol):
         if self.closed.done() or self._transport is None or self._transport.is_closing():
             answer.set_exception(ConnectionLost(f"{self.peer}: {self.close_reason or 'closed'}"))
             return answer
-        opaque = self._take_opaque()
-        command.opaque = opaque
-        deadline_ms = self._clock.elapsed_ms() + timeout_ms
-        self._pending[opaque] = (answer, deadline_ms, timeout_ms)
-        if self._deadline_timer is None or deadline_ms < self._deadline_ms:
-            self._watch_deadlines(deadline_ms)
+        command.opaque = self.take_opaque()
+        self.expect(command.opaque, answer, timeout_ms)
         self.send_raw(encode_frame(command))
         return answer
+
+    def expect(self, opaque: int, answer: Waiter, timeout_ms: int, added: object = None) -> int:
+        """A request with this number leaves in this turn; returns when it will be overdue."""
+        deadline_ms = self._clock.elapsed_ms() + timeout_ms
+        self.pending[opaque] = (answer, deadline_ms, timeout_ms, added)
+        if self._deadline_timer is None or deadline_ms < self._deadline_ms:
+            self._watch_deadlines(deadline_ms)
+        return deadline_ms
 
     def invoke_oneway(self, command: Command) -> None:
         """Send a request that nobody answers."""
         assert command.flag & _ONEWAY
-        command.opaque = self._take_opaque()
+        command.opaque = self.take_opaque()
         self.send(command)
 
-    def _take_opaque(self) -> int:
+    def take_opaque(self) -> int:
+        """The number of the next request."""
         opaque = self._next_opaque
         self._next_opaque = (opaque + 1) & 0x7FFFFFFF
         return opaque
 
     def _answered(self, response: Command) -> None:
-        entry = self._pending.pop(response.opaque, None)
+        entry = self.pending.pop(response.opaque, None)
         if entry is None:
             log.debug("%s: answer %d came too late", self.peer, response.opaque)
             return
@@ -369,10 +386,10 @@ class Connection(asyncio.Protocol):
         """Fail what is overdue; look again when the next request would be."""
         self._deadline_timer = None
         now_ms = self._clock.elapsed_ms()
-        overdue = [opaque for opaque, entry in self._pending.items() if entry[1] <= now_ms]
+        overdue = [opaque for opaque, entry in self.pending.items() if entry[1] <= now_ms]
         silent = False
         for opaque in overdue:
-            answer, deadline_ms, timeout_ms = self._pending.pop(opaque)
+            answer, deadline_ms, timeout_ms, _ = self.pending.pop(opaque)
             silent |= self.last_heard_ms < deadline_ms - timeout_ms
             if not answer.done():
                 answer.set_exception(
@@ -380,8 +397,8 @@ class Connection(asyncio.Protocol):
                 )
         if silent and self.abort_when_silent:
             self.abort("silent for too long")
-        elif self._pending:
-            self._watch_deadlines(min(deadline_ms for _, deadline_ms, _ in self._pending.values()))
+        elif self.pending:
+            self._watch_deadlines(min(entry[1] for entry in self.pending.values()))
 
     # --- memory -----------------------------------------------------------------------------
 
@@ -414,7 +431,7 @@ class Connection(asyncio.Protocol):
         if stalled is not None and elapsed_ms - stalled >= self._limits.write_stall_ms:
             return f"it did not read its replies for {elapsed_ms - stalled} ms"
         idle_ms = elapsed_ms - self.last_active_ms
-        if idle_ms >= self._limits.idle_ms and not self.in_progress and not self._pending:
+        if idle_ms >= self._limits.idle_ms and not self.in_progress and not self.pending:
             return f"idle for {idle_ms} ms"
         return ""
 

@@ -12,10 +12,11 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from firearrow.base.errors import FirearrowError
-from firearrow.client.calls import Calls, records_of
+from firearrow.client.calls import Calls
 from firearrow.client.errors import NoRoute
 from firearrow.client.portal import portal
 from firearrow.client.session import Session
+from firearrow.hot import decode_records
 from firearrow.model.errors import ResponseCode
 from firearrow.model.group import ConsumeType, SubscriptionData
 from firearrow.model.topic import MessageQueue
@@ -253,7 +254,7 @@ class Directory:
             code, _, body = await Calls(session).pull(address, header, 5_000)
             if code != ResponseCode.SUCCESS or not body:
                 return None
-            return len(body) // len(records_of(body))
+            return len(body) // len(decode_records(body))
 
         return self._ask(f"looking at messages of {queue}", ask)
 

@@ -17,7 +17,7 @@ import struct
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from firearrow.base.errors import FirearrowError
-from firearrow.client.calls import Calls, records_of
+from firearrow.client.calls import Calls
 from firearrow.client.errors import NoRoute
 from firearrow.client.sending import (
     Envelope,
@@ -27,7 +27,7 @@ from firearrow.client.sending import (
     send_command,
 )
 from firearrow.client.session import Session
-from firearrow.hot import parse_offset_message_id
+from firearrow.hot import decode_records, parse_offset_message_id
 from firearrow.model import message as names
 from firearrow.model.errors import BrokerError, RequestNotSupported, ResponseCode, ServerFailed
 from firearrow.model.topic import MessageQueue
@@ -437,7 +437,7 @@ class SinkCluster:
         address = await session.find_master(target.broker, target.topic)
         code, reply, body = await Calls(session).pull(address, header, DATA_TIMEOUT_MS)
         if code == ResponseCode.SUCCESS:
-            return records_of(body), reply.next_begin_offset
+            return decode_records(body), reply.next_begin_offset
         if code == ResponseCode.PULL_OFFSET_MOVED and reply.next_begin_offset > offset:
             return await self.read(target, reply.next_begin_offset)
         return [], offset

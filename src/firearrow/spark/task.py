@@ -165,13 +165,11 @@ class Task:
         future: Future[_Done] = Future()
         if target is not None:
             self._last[target] = future
-            portal.begin(Call(lambda call: call.run(self._deliver(target, body)), future))
+            portal.begin(Call(lambda: self._deliver(target, body), future))
         else:
             queues = self._queues_of(topic)
             turn = self._turn = self._turn + 1
-            portal.begin(
-                Call(lambda call: call.run(self._deliver_anywhere(queues, turn, body)), future)
-            )
+            portal.begin(Call(lambda: self._deliver_anywhere(queues, turn, body), future))
         self._in_flight.append(future)
 
     def _settle_one(self) -> None:

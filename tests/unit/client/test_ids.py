@@ -75,6 +75,15 @@ def test_the_counter_starts_again_after_the_last_number() -> None:
     assert keys.next() == given[0]
 
 
+async def test_many_keys_at_once_are_the_ones_that_would_have_come_one_by_one() -> None:
+    clock = ManualClock()
+    one_by_one, at_once = (UniqueKeys(IP, 1, clock, constant=CONSTANT) for _ in range(2))
+    for count in (1, 2, 0, 300, 0x10000, 7):
+        assert at_once.some(count) == [one_by_one.next() for _ in range(count)]
+    await clock.advance(5)
+    assert at_once.some(3) == [one_by_one.next() for _ in range(3)]
+
+
 async def test_time_goes_on_within_a_key() -> None:
     clock = ManualClock()
     keys = UniqueKeys(IP, 1, clock)

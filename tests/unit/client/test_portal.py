@@ -29,7 +29,7 @@ async def double(number: int) -> int:
 
 def begin(work: Callable[[], Coroutine[Any, Any, int]]) -> Future[int]:
     future: Future[int] = Future()
-    portal.begin(Call(lambda call: call.run(work()), future))
+    portal.begin(Call(work, future))
     return future
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -13,16 +14,16 @@ from firearrow.base.errors import FirearrowError
 from firearrow.client.errors import InvalidMessage
 from firearrow.client.message import Message
 from firearrow.client.sending import (
+    Batch,
     SendStatus,
     batch_envelope,
     broker_of_recall_handle,
     check_batch,
     check_message,
+    encode_batches,
     envelope,
-    estimated_bytes,
     receipt_of,
     send_command,
-    split_batch,
 )
 from firearrow.model import message as names
 from firearrow.model.errors import ResponseCode, SystemBusy
@@ -50,27 +51,56 @@ def messages(draw: st.DrawFn) -> Message:
     return one
 
 
+def encoded(batch: list[Message], limit: int, *, split: bool = True) -> list[Batch]:
+    ids = [one.properties[names.UNIQ_KEY] for one in batch]
+    return encode_batches(batch, ids, limit, split=split)
+
+
 @given(st.lists(messages(), min_size=1, max_size=8))
 def test_batches_are_encoded_as_brokers_read_them(batch: list[Message]) -> None:
-    packed = batch_envelope(batch, "t")
+    (part,) = encoded(batch, 1 << 20)
+    packed = batch_envelope(part, "t")
     expected = b"".join(batch_body([(one.body, one.properties)], one.flag) for one in batch)
     assert packed.body == expected
     assert packed.msg_id.split(",") == [one.msg_id for one in batch]
     assert packed.batch
 
 
-@given(st.lists(messages(), min_size=1, max_size=12), st.integers(200, 700))
+@given(st.lists(messages(), min_size=1, max_size=12), st.integers(100, 700))
 def test_split_batches_fit_and_keep_their_order(batch: list[Message], limit: int) -> None:
-    try:
-        parts = list(split_batch(batch, limit))
-    except InvalidMessage:
-        assert any(len(batch_envelope([one], "t").body) > limit for one in batch)
+    sizes = [len(encoded([one], 1 << 20)[0].body) for one in batch]
+    if max(sizes) > limit:
+        with pytest.raises(InvalidMessage, match=f"the limit is {limit}"):
+            encoded(batch, limit)
         return
-    assert [one for part in parts for one in part] == batch
-    for part in parts:
-        size = len(batch_envelope(part, "t").body)
-        assert size <= limit
-        assert size <= sum(map(estimated_bytes, part))
+    parts = encoded(batch, limit)
+    assert [one for part in parts for one in part.messages] == batch
+    assert [one for part in parts for one in part.msg_ids.split(",")] == [
+        one.msg_id for one in batch
+    ]
+    assert all(len(part.body) <= limit for part in parts)
+    assert all(
+        len(first.body) + len(encoded([then.messages[0]], 1 << 20)[0].body) > limit
+        for first, then in pairwise(parts)
+    )
+    if len(parts) > 1:
+        with pytest.raises(InvalidMessage, match="split=True"):
+            encoded(batch, limit, split=False)
+
+
+@pytest.mark.parametrize(
+    ("odd", "problem"),
+    [
+        (message(properties={"a": "\x02"}), "separators"),
+        (message(properties={"a": "\ud800"}), "UTF-8"),
+        (message(tags=5), "TAGS"),
+        (message(b""), "empty"),
+        (message(flag=1 << 40), "flag"),
+    ],
+)
+def test_a_message_that_cannot_be_encoded_spoils_its_batch(odd: Message, problem: str) -> None:
+    with pytest.raises(InvalidMessage, match=problem):
+        encoded([message(), odd], 1 << 20)
 
 
 def test_requests_read_as_their_header_says() -> None:

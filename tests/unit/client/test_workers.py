@@ -23,7 +23,7 @@ MANY = 2_000
 async def test_threads_do_all_work_once() -> None:
     done: list[tuple[int, int]] = []
     pool: ThreadWorkers[int] = ThreadWorkers(
-        "t", SystemClock(), lambda n: n * 2, lambda n, result: done.append((n, result)),
+        "t", SystemClock(), lambda n: n * 2, done.extend,
         workers_max=4,
     )  # fmt: skip
     for number in range(MANY):
@@ -46,7 +46,11 @@ async def test_more_threads_start_while_work_waits() -> None:
         gate.wait(20)
 
     pool: ThreadWorkers[int] = ThreadWorkers(
-        "t", SystemClock(), wait, lambda number, _: done.append(number), workers_max=3
+        "t",
+        SystemClock(),
+        wait,
+        lambda pairs: done.extend(number for number, _ in pairs),
+        workers_max=3,
     )
     for number in range(10):
         pool.submit(number)
@@ -103,7 +107,11 @@ async def test_exceptions_come_back_as_results() -> None:
         raise KeyboardInterrupt
 
     pool: ThreadWorkers[int] = ThreadWorkers(
-        "t", SystemClock(), fail, lambda _, result: done.append(result), workers_max=1
+        "t",
+        SystemClock(),
+        fail,
+        lambda pairs: done.extend(result for _, result in pairs),
+        workers_max=1,
     )
     pool.submit(1)
     await until(lambda: done, "the failure")
@@ -122,7 +130,11 @@ async def test_stopping_threads_waits_for_what_was_begun_and_begins_nothing() ->
         gate.wait(20)
 
     pool: ThreadWorkers[int] = ThreadWorkers(
-        "t", SystemClock(), slow, lambda number, _: done.append(number), workers_max=1
+        "t",
+        SystemClock(),
+        slow,
+        lambda pairs: done.extend(number for number, _ in pairs),
+        workers_max=1,
     )
     for number in range(5):
         pool.submit(number)
@@ -163,9 +175,7 @@ async def test_tasks_do_all_work_once_and_share_the_loop() -> None:
             raise ValueError
         return number
 
-    pool: TaskWorkers[int] = TaskWorkers(
-        "t", service, run, lambda number, result: done.append((number, result)), workers_max=4
-    )
+    pool: TaskWorkers[int] = TaskWorkers("t", service, run, done.extend, workers_max=4)
     for number in range(500):
         pool.submit(number)
     await until(lambda: len(done) == 500, "all results")

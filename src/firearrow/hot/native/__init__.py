@@ -6,6 +6,7 @@ from firearrow.hot.native.batches import PairsColumn, TextColumn, encode_rows
 from firearrow.hot.native.commands import Command, encode_frame, encode_head
 from firearrow.hot.native.frames import decode_frames
 from firearrow.hot.native.keys import KeyTable
+from firearrow.hot.native.producing import ReceiptReader, SendForm, encode_messages, number_keys
 from firearrow.hot.native.properties import property_values
 from firearrow.hot.native.pulling import Pulled, PullGate, PullPath, own_filter, pull_key
 from firearrow.hot.native.queues import (
@@ -19,6 +20,7 @@ from firearrow.hot.native.queues import (
 from firearrow.hot.native.records import (
     Record,
     decode_record,
+    decode_records,
     encode_record,
     scan_records,
     select_records,
@@ -51,10 +53,12 @@ __all__ = [
     "PullPath",
     "Pulled",
     "QueueTail",
+    "ReceiptReader",
     "Record",
     "Scan",
     "ScannedRecord",
     "Selected",
+    "SendForm",
     "SendPath",
     "Served",
     "StoreMessage",
@@ -68,9 +72,11 @@ __all__ = [
     "decode_frames",
     "decode_properties",
     "decode_record",
+    "decode_records",
     "derive_records",
     "encode_frame",
     "encode_head",
+    "encode_messages",
     "encode_properties",
     "encode_record",
     "encode_rows",
@@ -78,6 +84,7 @@ __all__ = [
     "gather_entries",
     "java_hash",
     "key_hash",
+    "number_keys",
     "offset_message_id",
     "own_filter",
     "parse_offset_message_id",

@@ -5,6 +5,9 @@ from firearrow.hot.reference.records import (
     decode_record as decode_record,
 )
 from firearrow.hot.reference.records import (
+    decode_records as decode_records,
+)
+from firearrow.hot.reference.records import (
     encode_record as encode_record,
 )
 from firearrow.hot.reference.records import (

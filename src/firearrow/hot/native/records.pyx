@@ -23,6 +23,8 @@ from firearrow.hot.reference import records as _reference
 cdef extern from "Python.h":
     object PyUnicode_DecodeUTF8(const char* text, Py_ssize_t size, const char* errors)
     bint PyUnicode_IS_ASCII(object)
+    Py_ssize_t PyUnicode_GET_LENGTH(object)
+    void* PyUnicode_DATA(object)
 
 cdef object _new_tuple = tuple.__new__
 cdef object _Scanned = ScannedRecord
@@ -230,7 +232,22 @@ cdef bint body_sound(const uint8_t* p, Parts* parts) noexcept nogil:
     return (crc32_of(p + parts.body, parts.body_bytes) & 0x7FFFFFFF) == <uint32_t>i32(p + 8)
 
 
-cdef Record _record(const uint8_t* p, int size, Parts* parts):
+cdef inline bytes _host(const uint8_t* p, Py_ssize_t size, bytes before):
+    """An address; mostly it is that of the record before."""
+    if before is not None and PyBytes_GET_SIZE(before) == size \
+            and memcmp(PyBytes_AS_STRING(before), p, size) == 0:
+        return before
+    return PyBytes_FromStringAndSize(<const char*>p, size)
+
+
+cdef inline str _topic(const uint8_t* p, Py_ssize_t size, str before):
+    if before is not None and PyUnicode_IS_ASCII(before) and PyUnicode_GET_LENGTH(before) == size \
+            and memcmp(PyUnicode_DATA(before), p, size) == 0:
+        return before
+    return PyUnicode_DecodeUTF8(<const char*>p, size, "replace")
+
+
+cdef Record _record(const uint8_t* p, int size, Parts* parts, Record before):
     cdef Record record = Record.__new__(Record)
     cdef const uint8_t* hosts = p + 48
     record.size = size
@@ -241,19 +258,19 @@ cdef Record _record(const uint8_t* p, int size, Parts* parts):
     record.physical_offset = i64(p + 28)
     record.sys_flag = i32(p + 36)
     record.born_timestamp = i64(p + 40)
-    record.born_ip = PyBytes_FromStringAndSize(<const char*>hosts, parts.born_bytes)
+    record.born_ip = _host(hosts, parts.born_bytes, None if before is None else before.born_ip)
     hosts += parts.born_bytes
     record.born_port = i32(hosts)
     record.store_timestamp = i64(hosts + 4)
     hosts += 12
-    record.store_ip = PyBytes_FromStringAndSize(<const char*>hosts, parts.store_bytes)
+    record.store_ip = _host(hosts, parts.store_bytes, None if before is None else before.store_ip)
     hosts += parts.store_bytes
     record.store_port = i32(hosts)
     record.reconsume_times = i32(hosts + 4)
     record.prepared_offset = i64(hosts + 8)
     record.body = PyBytes_FromStringAndSize(<const char*>(p + parts.body), parts.body_bytes)
-    record.topic = PyUnicode_DecodeUTF8(
-        <const char*>(p + parts.topic), parts.topic_bytes, "replace")
+    record.topic = _topic(
+        p + parts.topic, parts.topic_bytes, None if before is None else before.topic)
     record.properties = PyUnicode_DecodeUTF8(
         <const char*>(p + parts.properties), parts.properties_bytes, "replace")
     return record
@@ -277,12 +294,36 @@ def decode_record(data, position=0, *, check_crc=True):
             if (magic == MAGIC_V1 or magic == MAGIC_V2) and RECORD_BYTES_MIN <= size <= left \
                     and measure(p, size, magic, &parts) \
                     and (not check_crc or body_sound(p, &parts)):
-                record = _record(p, size, &parts)
+                record = _record(p, size, &parts, None)
     finally:
         PyBuffer_Release(&buffer)
     if record is None:
         return _reference.decode_record(data, position, check_crc=check_crc)  # says why not
     return record
+
+
+def decode_records(bytes data not None):
+    cdef const uint8_t* base = <const uint8_t*>PyBytes_AS_STRING(data)
+    cdef const uint8_t* p
+    cdef Py_ssize_t at = 0, length = PyBytes_GET_SIZE(data)
+    cdef int size, magic
+    cdef Parts parts
+    cdef Record record = None
+    cdef list found = []
+    while at < length:
+        p = base + at
+        if length - at < RECORD_BYTES_MIN:
+            return _reference.decode_records(data)  # says what is wrong
+        size = i32(p)
+        magic = i32(p + 4)
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) \
+                or not RECORD_BYTES_MIN <= size <= length - at \
+                or not measure(p, size, magic, &parts) or not body_sound(p, &parts):
+            return _reference.decode_records(data)
+        record = _record(p, size, &parts, record)
+        found.append(record)
+        at += size
+    return found
 
 
 cdef object _tags_code(const uint8_t* p, int size, str properties):

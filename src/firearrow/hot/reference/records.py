@@ -246,6 +246,17 @@ def decode_record(
         return _decode(record, check_crc=check_crc)
 
 
+def decode_records(data: bytes) -> list[Record]:
+    """Every record of a pull's answer; RecordError if one is not whole and sound."""
+    found = []
+    at = 0
+    while at < len(data):
+        record = decode_record(data, at)
+        found.append(record)
+        at += record.size
+    return found
+
+
 def _decode(raw: memoryview, *, check_crc: bool) -> Record:
     size, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born_time = (
         _FRONT.unpack_from(raw)
