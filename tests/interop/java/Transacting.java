@@ -73,8 +73,7 @@ final class Transacting {
             }
             LocalTransactionState state = KINDS.get(kind(text))[1];
             if (state == null) {
-                odd.add(text + " was settled and is asked about");
-                return LocalTransactionState.UNKNOW;
+                return LocalTransactionState.UNKNOW;  // on a slow machine its end is still under way
             }
             // Nobody knows the first time.
             return times == 1 ? LocalTransactionState.UNKNOW : state;
@@ -100,7 +99,7 @@ final class Transacting {
             consumer = consumer(context, "transactions", topic, text -> received.merge(text, 1, Integer::sum));
             context.await("all that were committed", () -> received.keySet().containsAll(delivered));
             context.await("those who should roll back, twice asked", () -> listener.checks.entrySet().stream()
-                .filter(one -> kind(one.getKey()).equals("later-rollback")).allMatch(one -> one.getValue() == 2));
+                .filter(one -> kind(one.getKey()).equals("later-rollback")).allMatch(one -> one.getValue() >= 2));
             String last = "commit-last";
             context.acknowledged(context.producer().send(new Message(topic, last.getBytes(StandardCharsets.UTF_8))));
             watcher = consumer(context, "parked", PARKED, parked::add);
@@ -110,6 +109,12 @@ final class Transacting {
             Set<String> missing = new TreeSet<>(delivered);
             missing.removeAll(received.keySet());
             Set<String> unexpected = new TreeSet<>(listener.odd);
+            for (String kind : Set.of("commit", "rollback", "later-commit", "later-rollback", "grace")) {
+                // A check may overtake an end; but what was never heard of is parked before "never".
+                if (parked.contains(text(context, kind))) {
+                    unexpected.add(kind + " was settled and is parked");
+                }
+            }
             received.forEach((text, times) -> {
                 if (times != 1 || !delivered.contains(text)) {
                     unexpected.add(text + " came " + times + " times");
@@ -315,7 +320,8 @@ final class Transacting {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(context.group + "-" + name);
         consumer.setNamesrvAddr(context.nameserver);
         consumer.setPollNameServerInterval(1000);
-        consumer.setHeartbeatBrokerInterval(1000);  // the topic may be made after it starts
+        // One that starts before its topic is there knows no broker that could hear its first heartbeat.
+        consumer.setHeartbeatBrokerInterval(500);
         consumer.setInstanceName(name);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(topic, "*");
