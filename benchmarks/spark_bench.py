@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
-LOOK_S: Final = 0.02
+LOOK_S: Final = 0.1
 
 
 class Meter:
@@ -173,6 +173,14 @@ def run_rounds(
         for job, run in chosen.items():
             ours, theirs = pids_of(job)
             found = measured(lambda run=run, at=number: run(at), ours, theirs)  # type: ignore[misc]
+            print(  # a run that is cut short has said something, too
+                f"round {number} of {arguments.rounds}: {job}: "
+                f"{arguments.rows / found.took_s:,.0f} rows/s, "
+                f"{1e6 * found.cpu_s / arguments.rows:.2f} µs CPU a row, "
+                f"foreign {found.foreign:.0%}",
+                file=sys.stderr,
+                flush=True,
+            )
             if number:
                 rounds[job].append(found)
     lines = [

@@ -141,6 +141,15 @@ def test_conditions_of_one_query_are_forgotten_in_the_next(
     assert frame.where("offset > 20").union(frame).count() == 16 + 100
 
 
+def test_a_table_stays_as_its_first_query_found_it(spark: SparkSession, topic: Topic) -> None:
+    topic.send_many(10)
+    table = topic.table(spark, "offset bigint")
+    assert table.count() == 10
+    topic.send_many(5)
+    assert table.count() == table.where("offset >= 0").count() == 10
+    assert topic.table(spark, "offset bigint").count() == 15
+
+
 def test_sessions_find_the_source_without_registration(spark: SparkSession, topic: Topic) -> None:
     topic.send("found")
     fresh = spark.newSession()

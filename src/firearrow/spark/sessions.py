@@ -19,7 +19,6 @@ CONF: Final = {
     # Without the first, workers run whatever `python3` is on PATH.
     "spark.pyspark.python": sys.executable,
     "spark.pyspark.driver.python": sys.executable,
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     # Batches into Python sinks; rows of a kilobyte are fastest by the thousand.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
