@@ -4,11 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Suites that kill and wait a lot; `make faults` runs them.
-LONG := failover replication_faults spark_faults pipelines console
+LONG := failover controllers_with_etcd replication_faults spark_faults pipelines console
 NATIVE := $(wildcard src/firearrow/hot/native/*.pyx src/firearrow/hot/native/*.pxd src/firearrow/hot/native/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up test check format interop faults crash bench bench-peers bench-clients constraints clean
+.PHONY: help demo up test check format interop faults seeds crash bench bench-peers bench-clients constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ interop: $(STAMP) ## Real Apache RocketMQ brokers and clients (Java, Go, Node) a
 
 faults: $(STAMP) ## What takes long: fail-over, replication and Spark under kills, browser
 	@$(BIN)/python -m pytest --timeout 900 $(LONG:%=tests/interop/test_%.py)
+
+seeds: $(STAMP) ## 500 stories of fail-over under virtual time, each from its seed
+	@FIREARROW_SEEDS=500 $(BIN)/python -m pytest -n auto --timeout 900 tests/simulation/test_failover.py
 
 crash: $(STAMP) ## Kill a writing store 200 times and look for what is missing
 	@FIREARROW_CRASH_ROUNDS=200 $(BIN)/python -m pytest tests/cluster/test_store_killed.py --timeout 3000

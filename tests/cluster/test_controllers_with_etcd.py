@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.etcd_model import EtcdModel, Fault
 from tests.support import PATIENCE_S, settle
+from typer.testing import CliRunner
 
 from firearrow.base.errors import ConfigError
 from firearrow.broker.controller_link import ControllerLink
+from firearrow.cli.root import app
 from firearrow.controller.config import ControllerConfig, check
 from firearrow.controller.errors import NotLeader
 from firearrow.controller.etcd import Etcd
@@ -365,6 +367,12 @@ async def test_controller_waits_for_an_etcd_that_is_not_there_yet(tmp_path: Path
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigError, match=complaint):
         check(ControllerConfig(**settings))
+
+
+def test_flag_of_the_command_line_names_the_members() -> None:
+    ran = CliRunner().invoke(app, ["controller", "--etcd", "127.0.0.1"])
+    assert ran.exit_code == 2
+    assert "controllerEtcdEndpoints: '127.0.0.1'" in ran.output
 
 
 def test_missing_certificate_is_named_with_its_settings(tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ REMEDIES: Final[Mapping[str, str]] = {
     "go": "install Go 1.22 or newer and put `go` on PATH",
     "node": "install Node.js 20 or newer and put `node` on PATH",
     "npm": "install npm (it comes with Node.js) and put it on PATH",
+    "etcd": "install etcd 3.4 or newer (etcd-server in Debian) and put `etcd` on PATH",
 }
 
 
@@ -244,3 +245,29 @@ def cpp_packages() -> Path:
         run_tool(command, folder=folder, tries=FETCH_TRIES)
 
     return made_once("cpp", fingerprint([], CPP_PACKAGE), make)
+
+
+def etcd_program() -> Path:
+    """The server of etcd: the machine's own, or that of its Debian, unpacked and not installed."""
+    if found := shutil.which("etcd"):
+        return Path(found)
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        cannot_run(f"`etcd` was not found: {REMEDIES['etcd']}")
+
+    def make(folder: Path) -> None:
+        # Lists of our own, so that nobody needs to be root and nothing of the machine's changes.
+        (folder / "lists" / "partial").mkdir(parents=True)
+        options = {"Dir::State::lists": folder / "lists", "Dir::Cache": folder / "cache"}
+        apt = ["apt-get", *(word for key, to in options.items() for word in ("-o", f"{key}={to}"))]
+        apt += ["-o", "Debug::NoLocking=1", "-o", "APT::Sandbox::User="]
+        run_tool([*apt, "update"], folder=folder, tries=FETCH_TRIES)
+        run_tool([*apt, "download", "etcd-server"], folder=folder, tries=FETCH_TRIES)
+        (package,) = folder.glob("etcd-server_*.deb")
+        run_tool(["dpkg-deb", "--extract", str(package), str(folder)], folder=folder)
+        for used in ("lists", "cache"):
+            shutil.rmtree(folder / used)
+
+    try:
+        return made_once("etcd", fingerprint([], "etcd-server"), make) / "usr" / "bin" / "etcd"
+    except PeerError as error:
+        cannot_run(f"`etcd` was not found and cannot be fetched: {REMEDIES['etcd']}\n{error}")

@@ -1,4 +1,4 @@
-"""A controller and three brokers of ours, each a process that can be killed and stopped."""
+"""Controllers and three brokers of ours, each a process that can be killed and stopped."""
 
 from __future__ import annotations
 
@@ -17,17 +17,23 @@ from firearrow.wire import java_json
 from firearrow.wire.bodies.controller import BrokerReplicasInfo, ReplicasInfo
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, request
+from firearrow.wire.headers import SendMessageRequestV2
+from firearrow.wire.headers import controller as headers
 
 from .processes import Bench, wait_until
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from .processes import PeerProcess
+    from .wires import Wires
 
 START_TIMEOUT_S: Final = 60.0
 ASK_MS: Final = 3_000
 SEND_MS: Final = 2_000
 NAME: Final = "broker-a"
-READY: Final = r"ready on 127\.0\.0\.1:(\d+)"
+WRITABLE_WITHIN_S: Final = 10.0
+READY: Final = r"ready on [\d.]+:(\d+)"
 
 
 def ask(address: str, command: Command) -> Command:
@@ -46,26 +52,42 @@ def ask(address: str, command: Command) -> Command:
 class ReplicaCluster:
     """Each process keeps its port and its files over all its lives."""
 
-    def __init__(self, bench: Bench, replicas: int = 3) -> None:
+    def __init__(
+        self,
+        bench: Bench,
+        replicas: int = 3,
+        *,
+        controllers: Sequence[str] = ("controller",),
+        controller_settings: Mapping[str, str] | None = None,
+        wires: Wires | None = None,
+    ) -> None:
         self.bench = bench
+        self._wires = wires
+        self.controllers = list(controllers)
+        self._controller_settings = dict(controller_settings or {})
         self.folder = bench.new_folder("failover")
         self._ports: dict[str, int] = {}
         self._lives = 0
         self.processes: dict[str, PeerProcess] = {}
         self.start("names")
-        self.start("controller")
+        for name in self.controllers:
+            self.start(name)
         self.brokers = [f"replica-{number}" for number in range(replicas)]
         for name in self.brokers:
             self.start(name)
         self.wait_for_in_sync(replicas)
 
     def address(self, name: str) -> str:
-        return f"127.0.0.1:{self._ports[name]}"
+        host = "127.0.0.1" if self._wires is None else self._wires.host(name)
+        return f"{host}:{self._ports[name]}"
 
     def start(self, name: str) -> None:
         self._lives += 1
         port = self._ports.get(name, 0)
         command = [sys.executable, "-m", "firearrow", *self._command(name), "--port", str(port)]
+        if self._wires is not None:
+            command = [*self._wires.prefix(name), *command]
+            command += ["--host", self._wires.host(name), "--insecure"]
         work_dir = self.folder / name
         work_dir.mkdir(exist_ok=True)
         process = self.bench.start(f"{name}-{self._lives}", command, work_dir=work_dir)
@@ -75,30 +97,53 @@ class ReplicaCluster:
     def _command(self, name: str) -> list[str]:
         folder = self.folder / name
         if name == "names":
-            kept = [f"kvConfigPath={folder}/kv.json", f"configStorePath={folder}/names.properties"]
-            return ["nameserver", *(word for one in kept for word in ("-o", one))]
-        if name == "controller":
-            return ["controller", "--data", str(folder)]
+            given = {
+                "kvConfigPath": f"{folder}/kv.json",
+                "configStorePath": f"{folder}/names.properties",
+            }
+            return ["nameserver", *_options(given)]
+        if name in self.controllers:
+            given = {
+                "configStorePath": f"{folder}/controller.properties",
+                "controllerDLegerSelfId": name,
+                **self._controller_settings,
+            }
+            return ["controller", "--data", str(folder), *_options(given)]
         settings = {
             "brokerName": NAME,
             "storePathRootDir": folder / "store",
             "enableControllerMode": "true",
-            "controllerAddr": self.address("controller"),
+            "controllerAddr": ";".join(map(self.address, self.controllers)),
             "mappedFileSizeCommitLog": 16 << 20,
             "slaveTimeout": 1_500,
         }
-        options = [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
-        return ["broker", "-n", self.address("names"), *options]
+        return ["broker", "-n", self.address("names"), *_options(settings)]
 
-    # --- what the controller says -----------------------------------------------------------
+    # --- what the controllers say -----------------------------------------------------------
+
+    def leader(self) -> str | None:
+        """The controller that says of itself that it leads."""
+        for name in self.controllers:
+            reply = self._ask(name, request(RequestCode.CONTROLLER_GET_METADATA_INFO))
+            if reply and headers.GetControllerMetadataReply.from_ext(reply.ext).is_leader:
+                return name
+        return None
+
+    def _ask(self, controller: str, command: Command) -> Command | None:
+        """The answer of a controller, unless it gives none, or a refusal."""
+        if self.processes[controller].is_frozen:
+            return None  # no need to wait for that
+        try:
+            reply = ask(self.address(controller), command)
+        except (FirearrowError, OSError):
+            return None
+        return None if reply.code else reply
 
     def info(self) -> ReplicasInfo | None:
         asking = request(RequestCode.CONTROLLER_GET_SYNC_STATE_DATA, None, b'["broker-a"]')
-        try:
-            reply = ask(self.address("controller"), asking)
-        except (FirearrowError, OSError):
-            return None
-        if reply.code:
+        replies = (self._ask(name, asking) for name in self.controllers)
+        reply = next((reply for reply in replies if reply), None)
+        if reply is None:
             return None
         table = java_json.decode(reply.body, BrokerReplicasInfo).replicas_info_table
         return table.get(NAME)
@@ -119,6 +164,10 @@ class ReplicaCluster:
     def slave(self) -> str:
         master = self.master()
         return next(name for name in self.brokers if name != master)
+
+
+def _options(settings: Mapping[str, object]) -> list[str]:
+    return [word for key, value in settings.items() for word in ("-o", f"{key}={value}")]
 
 
 @dataclass(slots=True)
@@ -181,3 +230,47 @@ def read_topic(nameserver: str, topic: str) -> dict[tuple[int, int], bytes]:
             for message in messages:
                 found[message.queue_id, message.queue_offset] = message.body
     return found
+
+
+def check_acknowledged(nameserver: str, sending: Sending) -> None:
+    """Every acknowledged message is there, in its place, and no queue has gaps or doubles."""
+    found = read_topic(nameserver, sending.topic)
+    for _, queue_id, offset, body in sending.acknowledged:
+        assert found.get((queue_id, offset)) == body, f"lost: {body!r} at {queue_id}/{offset}"
+    places = [(queue_id, offset) for _, queue_id, offset, _ in sending.acknowledged]
+    assert len(set(places)) == len(places), "two messages were acknowledged at one place"
+    check_dense(found)
+
+
+def check_dense(found: Iterable[tuple[int, int]]) -> None:
+    """Queue by queue, offsets are 0, 1, 2, …"""
+    offsets: dict[int, set[int]] = {}
+    for queue_id, offset in found:
+        offsets.setdefault(queue_id, set()).add(offset)
+    for queue_id, those in offsets.items():
+        assert those == set(range(len(those))), f"queue {queue_id} has gaps"
+
+
+def writable(sending: Sending) -> float:
+    """How long it takes until messages are acknowledged again; two, for one may be under way."""
+    started = time.monotonic()
+    sending.wait_for_more(2)
+    took_s = round(time.monotonic() - started, 2)
+    print(f"writable after {took_s} s")
+    assert took_s < WRITABLE_WITHIN_S
+    return took_s
+
+
+def send_to(address: str, topic: str) -> int:
+    """The code with which a broker answers a message."""
+    header = SendMessageRequestV2(
+        producer_group="stubborn",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=0,
+        sys_flag=0,
+        born_timestamp=0,
+        flag=0,
+    )
+    return ask(address, request(RequestCode.SEND_MESSAGE_V2, header, b"too late")).code

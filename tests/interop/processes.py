@@ -99,6 +99,7 @@ class PeerProcess:
     Attributes:
         name: Used for the log file and in messages.
         log_path: What the process printed, standard output and standard error together.
+        is_frozen: Whether `freeze` was called last, and not `thaw`.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class PeerProcess:
         work_dir.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.log_path = work_dir / f"{name}.out"
+        self.is_frozen = False
         with self.log_path.open("wb") as log:
             self._process = subprocess.Popen(
                 [*dying_with_us(), *command],
@@ -182,10 +184,12 @@ class PeerProcess:
     def freeze(self) -> None:
         """Stop it with SIGSTOP: it does nothing any more, but its sockets stay open."""
         self._process.send_signal(signal.SIGSTOP)
+        self.is_frozen = True
 
     def thaw(self) -> None:
         """Let a frozen process go on."""
         self._process.send_signal(signal.SIGCONT)
+        self.is_frozen = False
 
     def terminate(self) -> None:
         """Ask it to end (SIGTERM), without waiting."""

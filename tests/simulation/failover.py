@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import logging
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tests.etcd_model import EtcdModel, Fault
 from tests.stores import records_of
 
 from firearrow.base.errors import FirearrowError
 from firearrow.net.client import RemotingClient
 from firearrow.testing.simulated_cluster import (
-    CONTROLLER_HOST,
     SimulatedBroker,
     SimulatedCluster,
+    SimulatedController,
 )
-from firearrow.testing.virtual_loop import VirtualLoop
+from firearrow.testing.virtual_loop import Machine, VirtualLoop
 from firearrow.wire import bodies, headers, java_json
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import request
@@ -33,16 +34,37 @@ QUEUES: Final = 2
 PRODUCERS: Final = 2
 SEND_MS: Final = 4_000
 TROUBLES: Final = 7
+ETCD_HOST: Final = "127.0.0.7"
+ETCD_PORT: Final = 2379
 PEACE_S: Final = 120  # how long a healed cluster may take to be well again
 
 
 class Failover:
-    """One seed: a cluster, its troubles and its witnesses."""
+    """One seed: a cluster, its troubles and its witnesses.
+
+    Of even seeds with one controller; of odd ones with three, and an etcd that is a model but for
+    what is sent to it.
+    """
 
     def __init__(self, loop: VirtualLoop, folder: Path, seed: int) -> None:
+        self.etcd: EtcdModel | None = None
+        several: dict[str, Any] = {}
+        if seed % 2:
+            several = {
+                "controllers": 3,
+                "controller_settings": {"controller_etcd_endpoints": f"{ETCD_HOST}:{ETCD_PORT}"},
+                "other_hosts": [ETCD_HOST],
+            }
         self.cluster = SimulatedCluster(
-            loop, folder, seed=seed, ha_send_heartbeat_interval=1_000, slave_timeout=2_000
+            loop,
+            folder,
+            seed=seed,
+            ha_send_heartbeat_interval=1_000,
+            slave_timeout=2_000,
+            **several,
         )
+        if seed % 2:
+            self.etcd = EtcdModel(self.cluster.clock)
         self.choose = self.cluster.choose
         self.seed = seed
         self.acknowledged: dict[tuple[int, int], bytes] = {}
@@ -61,6 +83,9 @@ class Failover:
 
     async def run(self) -> None:
         cluster = self.cluster
+        if self.etcd is not None:
+            machine = Machine(cluster.loop, ETCD_HOST)
+            await machine.run(self.etcd.start(ETCD_HOST, ETCD_PORT), "etcd")
         await cluster.start()
         producers = [
             cluster.client.run(self.produce(number), f"producer-{number}")
@@ -103,9 +128,13 @@ class Failover:
         cluster.network.mend()
         if cluster.names_machine.is_dead:
             await cluster.start_names()
-        if cluster.controller_machine.is_dead:
-            await cluster.start_controller()
-        for machine in (cluster.names_machine, cluster.controller_machine):
+        if self.etcd is not None:
+            self.etcd.fault = lambda _: Fault.NONE
+            self.etcd.release()
+        for controller in cluster.controllers:
+            if controller.machine.is_dead:
+                await cluster.start_controller(controller)
+        for machine in (cluster.names_machine, *(one.machine for one in cluster.controllers)):
             if machine.is_stopped:
                 machine.go_on()
         for one in cluster.brokers:
@@ -179,6 +208,8 @@ class Failover:
     def check(self) -> None:
         """After every step."""
         self.one_master_of_each_epoch()
+        leading = [one.host for one in self.cluster.controllers if self.leads(one)]
+        assert len(leading) <= 1, f"several controllers believe that they lead: {leading}"
         master = self.cluster.master()
         if master is not None and not master.machine.is_stopped and self.leads_for_good(master):
             self.everything_acknowledged_is_on(master)
@@ -189,6 +220,9 @@ class Failover:
             for epoch in one.reigns:
                 other = masters.setdefault(epoch, one.host)
                 assert other == one.host, f"{other} and {one.host} were masters of epoch {epoch}"
+
+    def leads(self, one: SimulatedController) -> bool:
+        return one.controller is not None and one.controller.leads
 
     def leads_for_good(self, one: SimulatedBroker) -> bool:
         """Whether nobody was elected after it: an old master need not have what came later."""
@@ -308,27 +342,58 @@ class Failover:
         self.note(f"cut {source} to {target}")
         self.cluster.network.cut(source, target)
 
-    def cut_off_the_controller(self) -> None:
-        """From one broker, so that it is dead to the controller and to nobody else."""
+    def a_controller(self) -> SimulatedController:
+        """The one that leads more often than not."""
+        leading = [one for one in self.cluster.controllers if self.leads(one)]
+        if leading and self.choose.random() < 0.7:
+            return leading[0]
+        return self.choose.choice(self.cluster.controllers)
+
+    def cut_off_the_controllers(self) -> None:
+        """From one broker, so that it is dead to the controllers and to nobody else."""
         one = self.somebody()
-        self.note(f"cut {one.host} and the controller")
-        self.cluster.network.cut(one.host, CONTROLLER_HOST)
-        self.cluster.network.cut(CONTROLLER_HOST, one.host)
+        self.note(f"cut {one.host} and the controllers")
+        for controller in self.cluster.controllers:
+            self.cluster.network.cut(one.host, controller.host)
+            self.cluster.network.cut(controller.host, one.host)
+
+    def cut_a_controller_off_etcd(self) -> None:
+        """Or, if it is alone, stop it."""
+        one = self.a_controller()
+        if self.etcd is None:
+            self.stop_a_controller()
+            return
+        self.note(f"cut {one.host} and etcd")
+        self.cluster.network.cut(one.host, ETCD_HOST)
+        self.cluster.network.cut(ETCD_HOST, one.host)
+
+    def stop_a_controller(self) -> None:
+        one = self.a_controller()
+        self.note(f"stop {one.host}, a controller")
+        one.machine.stop()
+
+    def let_etcd_lose_answers(self) -> None:
+        """Of what it has done, will do late, or will never do."""
+        faults = [Fault.LOST, Fault.LATE, Fault.SILENCE, Fault.REFUSED, Fault.NONE, Fault.NONE]
+        if self.etcd is not None:
+            self.note("etcd loses answers")
+            self.etcd.fault = lambda _: self.choose.choice(faults)
 
     def slow_down(self) -> None:
         host = self.choose.choice(self.cluster.hosts)
         self.note(f"slow {host}")
         self.cluster.network.slow.add(host)
 
-    def kill_the_controller(self) -> None:
-        if not self.cluster.controller_machine.is_dead:
-            self.note("kill the controller")
-            self.cluster.kill_controller()
+    def kill_a_controller(self) -> None:
+        one = self.a_controller()
+        if not one.machine.is_dead:
+            self.note(f"kill {one.host}, a controller")
+            self.cluster.kill_controller(one)
 
     def kill_master_and_controller(self) -> None:
         """apache/rocketmq#7689: both die together, come back together, and writes come at once."""
         master = self.cluster.master()
-        self.kill_the_controller()
+        self.kill_a_controller()
         if master is not None and not master.machine.is_dead:
             self.note(f"power loss at {master.host}, the master")
             self.cluster.cut_power(master)
@@ -353,9 +418,12 @@ TROUBLE: Final[list[Callable[[Failover], None]]] = [
     Failover.let_brokers_go_on,
     Failover.cut_off_a_broker,
     Failover.cut_one_way,
-    Failover.cut_off_the_controller,
+    Failover.cut_off_the_controllers,
+    Failover.cut_a_controller_off_etcd,
+    Failover.stop_a_controller,
+    Failover.let_etcd_lose_answers,
     Failover.slow_down,
-    Failover.kill_the_controller,
+    Failover.kill_a_controller,
     Failover.kill_master_and_controller,
     Failover.kill_the_name_server,
     Failover.restart_everybody,

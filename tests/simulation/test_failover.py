@@ -1,7 +1,8 @@
 """Whole clusters under virtual time, each with troubles from a seed.
 
-FIREARROW_SEEDS=500 pytest tests/simulation/test_failover.py      the nightly form
-FIREARROW_SEED=17   pytest tests/simulation/test_failover.py      one story again
+FIREARROW_SEEDS=500     pytest tests/simulation/test_failover.py  the nightly form: make seeds
+FIREARROW_SEEDS=100-200 pytest tests/simulation/test_failover.py  a part of it
+FIREARROW_SEED=17       pytest tests/simulation/test_failover.py  one story again
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ONE = os.environ.get("FIREARROW_SEED")
-SEEDS = [int(ONE)] if ONE else range(int(os.environ.get("FIREARROW_SEEDS", "20")))
+FIRST, _, STOP = os.environ.get("FIREARROW_SEEDS", "20").rpartition("-")
+SEEDS = [int(ONE)] if ONE else range(int(FIRST or 0), int(STOP))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

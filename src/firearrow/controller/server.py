@@ -93,6 +93,12 @@ class Controller:
         host = self._server.host
         return f"[{host}]:{self._server.port}" if ":" in host else f"{host}:{self._server.port}"
 
+    @property
+    def leads(self) -> bool:
+        """Whether this controller decides at the moment."""
+        leader = self._metadata.leader
+        return leader is not None and leader.is_me
+
     # --- life -------------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""A name server, a controller and brokers, all real, on machines that are not.
+"""A name server, controllers and brokers, all real, on machines that are not.
 
     loop = VirtualLoop()
     cluster = SimulatedCluster(loop, folder, seed=7)
@@ -26,12 +26,13 @@ from firearrow.testing.memory_network import MemoryNetwork
 from firearrow.testing.virtual_loop import LoopClock, Machine
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from firearrow.testing.virtual_loop import VirtualLoop
 
 NAMES_HOST: Final = "127.0.0.8"
-CONTROLLER_HOST: Final = "127.0.0.9"
+CONTROLLER_HOST: Final = "127.0.0.9"  # of the first; others have 127.0.0.30 and so on
 CLIENT_HOST: Final = "127.0.0.10"
 NAMES_PORT: Final = 9876
 CONTROLLER_PORT: Final = 9878
@@ -48,6 +49,19 @@ SMALL: Final[dict[str, Any]] = {
     "timer_wheel_enable": False,
     "flush_disk_type": FlushDiskType.SYNC_FLUSH,
 }
+
+
+@dataclass(slots=True)
+class SimulatedController:
+    """One controller through all its lives."""
+
+    host: str
+    machine: Machine
+    controller: Controller | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{CONTROLLER_PORT}"
 
 
 @dataclass(slots=True)
@@ -81,6 +95,9 @@ class SimulatedCluster:
         *,
         seed: int,
         brokers: int = 3,
+        controllers: int = 1,
+        controller_settings: dict[str, Any] | None = None,
+        other_hosts: Sequence[str] = (),  # of the caller's own machines, to be cut off as well
         **settings: Any,  # noqa: ANN401 - of brokers, in Python's spelling
     ) -> None:
         self.loop = loop
@@ -91,7 +108,12 @@ class SimulatedCluster:
         self.folder = folder
         self.client = Machine(loop, CLIENT_HOST)
         self.names_machine = Machine(loop, NAMES_HOST)
-        self.controller_machine = Machine(loop, CONTROLLER_HOST)
+        self.controller_settings = controller_settings or {}
+        self.controllers = [
+            SimulatedController(host, Machine(loop, host))
+            for host in [CONTROLLER_HOST, *(f"127.0.0.{30 + n}" for n in range(controllers - 1))]
+        ]
+        self.other_hosts = list(other_hosts)
         self.brokers = [self._machine(n, seed) for n in range(brokers)]
 
     def _machine(self, number: int, seed: int) -> SimulatedBroker:
@@ -105,18 +127,17 @@ class SimulatedCluster:
         return f"{NAMES_HOST}:{NAMES_PORT}"
 
     @property
-    def controller(self) -> str:
-        return f"{CONTROLLER_HOST}:{CONTROLLER_PORT}"
-
-    @property
     def hosts(self) -> list[str]:
-        return [NAMES_HOST, CONTROLLER_HOST, CLIENT_HOST, *(one.host for one in self.brokers)]
+        controllers = [one.host for one in self.controllers]
+        others = [NAMES_HOST, CLIENT_HOST, *self.other_hosts]
+        return [*others, *controllers, *(one.host for one in self.brokers)]
 
     # --- life -------------------------------------------------------------------------------
 
     async def start(self) -> None:
         await self.start_names()
-        await self.start_controller()
+        for controller in self.controllers:
+            await self.start_controller(controller)
         for one in self.brokers:
             await self.start_broker(one)
 
@@ -130,15 +151,22 @@ class SimulatedCluster:
         )
         await self.names_machine.run(NameServer(config, self.clock).start(), "start")
 
-    async def start_controller(self) -> None:
-        self.controller_machine = Machine(self.loop, CONTROLLER_HOST)
-        config = ControllerConfig(
-            bind_address=CONTROLLER_HOST,
-            listen_port=CONTROLLER_PORT,
-            controller_store_path=self.folder / "controller",
-            config_store_path=self.folder / "controller.properties",
-        )
-        await self.controller_machine.run(Controller(config, self.clock).start(), "start")
+    async def start_controller(self, one: SimulatedController) -> None:
+        one.machine = Machine(self.loop, one.host)
+        given: dict[str, Any] = {
+            "bind_address": one.host,
+            "listen_port": CONTROLLER_PORT,
+            "controller_d_leger_self_id": one.host,
+            "controller_store_path": self.folder / f"controller-{one.host}",
+            "config_store_path": self.folder / f"controller-{one.host}.properties",
+        }
+        config = ControllerConfig(**(given | self.controller_settings))
+
+        async def live() -> None:
+            one.controller = Controller(config, self.clock)
+            await one.controller.start()
+
+        await one.machine.run(live(), "start")
 
     async def start_broker(self, one: SimulatedBroker) -> None:
         """A life begins; the disk is what the last one left."""
@@ -149,7 +177,7 @@ class SimulatedCluster:
             "listen_port": BROKER_PORT,
             "broker_name": BROKER_NAME,
             "namesrv_addr": self.nameserver,
-            "controller_addr": self.controller,
+            "controller_addr": ";".join(one.address for one in self.controllers),
             "enable_controller_mode": True,
         }
         config = BrokerConfig(**(given | self.settings))
@@ -188,8 +216,9 @@ class SimulatedCluster:
         for one in self.brokers:
             self._bury(one)
 
-    def kill_controller(self) -> None:
-        self._end(self.controller_machine)
+    def kill_controller(self, one: SimulatedController) -> None:
+        one.controller = None
+        self._end(one.machine)
 
     def kill_names(self) -> None:
         self._end(self.names_machine)
