@@ -148,6 +148,7 @@ LOOKS: list[tuple[list[str], list[Mask]]] = [
     (["consumerProgress", "-g", "GROUP"], [RATE]),
     (["consumerProgress", "-g", "GROUP", "-t", "TOPIC"], [RATE]),
     (["consumerProgress", "-g", "GROUP", "-s", "true"], [RATE]),
+    (["resetOffsetByTime", "-g", "GROUP", "-t", "TOPIC", "-s", "-1", "-c", CLUSTER], []),
     (["consumerProgress"], []),
     (["consumerConnection", "-g", "GROUP"], []),
     (["consumerStatus", "-g", "GROUP", "-i", "MEMBER"], [COMPACT, RATE]),
@@ -168,6 +169,7 @@ LOOKS: list[tuple[list[str], list[Mask]]] = [
     (["brokerConsumeStats", "-b", "ADDRESS"], []),
     (["statsAll", "-t", "TOPIC"], [RATE]),
     (["queryCq", "-t", "TOPIC", "-q", "0", "-i", "0", "-c", "2", "-b", "ADDRESS"], []),
+    (["queryCq", "-t", "TOPIC", "-q", "0", "-i", "0", "-g", "GROUP", "-b", "ADDRESS"], []),
     (["haStatus", "-b", "ADDRESS"], []),
     (["clusterList", "-m"], []),
 ]

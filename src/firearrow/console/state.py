@@ -92,5 +92,5 @@ class ConsoleState:
         except FirearrowError as error:
             values = {"nameservers": self.settings.nameservers, "error": str(error)}
             fix = "firearrow nameserver"
-            return [], [Finding(Severity.CRITICAL, "health.unreachable", values, fix=fix)]
+            return [], [Finding(Severity.DOWN, "health.unreachable", values, fix=fix)]
         return brokers, findings(brokers, groups.rows)

@@ -204,7 +204,7 @@ def nothing(text: str) -> None:
 
 def problem(text: str) -> None:
     with ui.card().classes("w-full fa-problem").props("flat"):
-        row = ui.row().classes("items-center gap-2")
+        row = ui.row().classes("items-center gap-2 no-wrap")
     with row:
         ui.icon("error")
         ui.label(text)

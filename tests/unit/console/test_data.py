@@ -133,7 +133,7 @@ def test_a_healthy_cluster_has_nothing_to_say() -> None:
 
 
 TROUBLES: list[tuple[list[BrokerInfo], list[GroupRow], str, Severity]] = [
-    ([], [], "health.no_broker", Severity.CRITICAL),
+    ([], [], "health.no_broker", Severity.DOWN),
     ([broker(error="refused")], [], "health.broker_silent", Severity.CRITICAL),
     ([broker(commitLogDiskRatio="0.80")], [], "health.disk", Severity.WARNING),
     ([broker(commitLogDiskRatio="0.95")], [], "health.disk", Severity.CRITICAL),

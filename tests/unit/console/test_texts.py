@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from firearrow.console.data.catalog import TOPIC_KINDS
+from firearrow.console.data.health import Severity
 from firearrow.console.page_table import PAGES
 from firearrow.console.texts import LANGUAGES, Texts, language_of
 from firearrow.console.texts.en import TEXTS as ENGLISH
@@ -33,7 +34,7 @@ def test_every_text_that_a_page_wants_exists_and_none_is_left_over() -> None:
     wanted |= set(re.findall(r"\"((?:health|life|dlq|outcome)\.[a-z_]+)\"", code)) & set(ENGLISH)
     made = {f"page.{page.key}" for page in PAGES}
     made |= {f"kind.{kind}" for kind in TOPIC_KINDS} | {f"role.{role.word}" for role in Role}
-    made |= {f"severity.{word}" for word in ("notice", "warning", "critical")}
+    made |= {f"severity.{severity.word}" for severity in Severity}
     made |= {f"outcome.{word}" for word in ("done", "refused", "failed")}
     made |= {f"search.{way}" for way in ("time", "key", "id", "tail")}
     made |= {f"reset.{way}" for way in ("earliest", "latest", "time")}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from firearrow.base.errors import ConfigError, FirearrowError
 from firearrow.cli.mqadmin.flags import flag
 from firearrow.cli.mqadmin.java_text import front, moment, second, truth
@@ -30,6 +32,7 @@ from firearrow.wire.properties_text import format_properties, parse_properties
 
 if TYPE_CHECKING:
     from firearrow.cli.mqadmin.run import Run
+    from firearrow.model.group import SubscriptionData
 
 INTERVAL: Final = flag("i interval", "Again every so many seconds, until Ctrl-C.")
 
@@ -291,6 +294,13 @@ def _tell(run: Run, code: RequestCode) -> None:
     run.out("success" if addresses else "false")
 
 
+def _pretty(told: SubscriptionData) -> str:
+    """As fastjson prints an object that has no objects in it: a line for each member."""
+    members = msgspec.json.decode(java_json.encode(told), type=dict[str, msgspec.Raw])
+    lines = (f'\t"{key}":{bytes(value).decode()}' for key, value in members.items())
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
 def query_cq(run: Run) -> None:
     given, topic = run.given, run.given.text("t")
     address = given.optional("b")
@@ -310,9 +320,7 @@ def query_cq(run: Run) -> None:
     found = java_json.decode(answer.body, QueryConsumeQueueBody)
     line = "=" * 38
     if found.subscription_data is not None:
-        run.out(
-            f"Subscription data: \n{java_json.encode(found.subscription_data).decode()}\n{line}"
-        )
+        run.out(f"Subscription data: \n{_pretty(found.subscription_data)}\n{line}")
     if found.filter_data is not None:
         run.out(f"Filter data: \n{found.filter_data}\n{line}")
     run.out(f"Queue data: \nmax: {found.max_queue_index}, min: {found.min_queue_index}\n{line}")

@@ -31,6 +31,7 @@ class Severity(IntEnum):
     NOTICE = 5
     WARNING = 15
     CRITICAL = 50
+    DOWN = 100  # nothing works
 
     @property
     def word(self) -> str:
@@ -65,7 +66,7 @@ def findings(brokers: Sequence[BrokerInfo], groups: Iterable[GroupRow]) -> list[
     found: list[Finding] = []
     if not any(one.is_master for one in brokers):
         fix = "firearrow broker -n NAMESERVER"
-        found.append(Finding(Severity.CRITICAL, "health.no_broker", fix=fix))
+        found.append(Finding(Severity.DOWN, "health.no_broker", fix=fix))
     for broker in brokers:
         found += of_broker(broker)
     for group in groups:

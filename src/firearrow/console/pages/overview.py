@@ -15,7 +15,12 @@ if TYPE_CHECKING:
     from firearrow.console.view import View
 
 REFRESH_S: Final = 3.0
-_COLORS: Final = {"critical": "negative", "warning": "orange-9", "notice": "blue-grey"}
+_COLORS: Final = {
+    "down": "negative",
+    "critical": "negative",
+    "warning": "orange-9",
+    "notice": "blue-grey",
+}
 
 
 async def build(view: View) -> None:

@@ -215,6 +215,7 @@ TEXTS: Final = {
     "search.time": "By time",
     "send": "Send",
     "severity.critical": "critical",
+    "severity.down": "down",
     "severity.notice": "notice",
     "severity.warning": "warning",
     "tail.start": "Follow",

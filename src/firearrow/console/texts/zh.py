@@ -215,6 +215,7 @@ TEXTS: Final = {
     "search.time": "按时间",
     "send": "发送",
     "severity.critical": "严重",
+    "severity.down": "中断",
     "severity.notice": "提示",
     "severity.warning": "警告",
     "tail.start": "开始跟踪",
