@@ -21,6 +21,9 @@ from firearrow.base.errors import FirearrowError
 from firearrow.base.runtime import SystemClock
 from firearrow.model.errors import MessageIllegal, ResponseCode, SystemBusy
 from firearrow.net.client import RemotingClient
+from firearrow.testing import ManualClock
+from firearrow.wire import java_json
+from firearrow.wire.bodies import ConsumerList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import reply_to, request
 
@@ -308,6 +311,33 @@ async def test_pulls_do_not_run_ahead_of_the_heartbeat_after_a_rebalance(tmp_pat
                     await producer.send(MESSAGE, queue=queue)
                 await until(lambda: seen.pulls > before, "more pulls")
     assert seen.asked == {min(seen.told)}
+
+
+async def test_a_broker_that_does_not_know_a_member_hears_of_it_in_the_same_round() -> None:
+    """A clock that stands still: whatever would wait for the next round waits for ever."""
+    async with running(silent, silent) as (names, broker):
+        names.answer = route_to({"b": broker.address}, queues=1)
+        reader = aio.PullConsumer(
+            "g",
+            nameservers=names.address,
+            consume_from_where=aio.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            client=aio.ClientOptions(clock=ManualClock()),
+        )
+
+        def answer(command: Command) -> Command | None:
+            if command.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
+                if len(broker.asked) == 1:
+                    return reply_to(command, ResponseCode.SYSTEM_ERROR, remark="nobody is here")
+                body = ConsumerList(consumer_id_list=(reader.client_id,))
+                return reply_to(command, body=java_json.encode(body))
+            if command.code == RequestCode.QUERY_CONSUMER_OFFSET:
+                return reply_to(command, ResponseCode.QUERY_NOT_FOUND)
+            return None
+
+        broker.answer = answer
+        async with reader:
+            reader.subscribe("t")
+            await until(lambda: reader.assignment, "queues")
 
 
 async def test_slow_handlers_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from firearrow.base.errors import FirearrowError
 from firearrow.client.pulling import PullLoop
 from firearrow.client.window import Window, WindowLimits
+from firearrow.model.errors import BrokerError
 from firearrow.model.group import ConsumeFromWhere, SubscriptionData
 from firearrow.model.topic import is_retry_topic
 
@@ -123,16 +124,28 @@ class Rebalance:
         queues = sorted(route.subscribe)
         members = 1
         if not state.settings.broadcasting:
-            ids = sorted(await state.calls.members(state.wire_group, topic))
-            if not ids or not queues:
+            ids = await self._members(topic)
+            if not queues:
                 return True
             members = len(ids)
             if state.session.client_id not in ids:
-                log.info("group %s: no broker knows us yet; our heartbeat comes", state.group)
-                await state.session.send_heartbeats()
+                log.info("group %s: no broker knows us yet", state.group)
                 return False
             queues = self._strategy.allocate(state.wire_group, state.session.client_id, queues, ids)
         return await self._apply(topic, queues, members)
+
+    async def _members(self, topic: str) -> list[str]:
+        """Who shares the group; a broker that does not know us yet hears of us first."""
+        state = self._state
+        try:
+            ids = sorted(await state.calls.members(state.wire_group, topic))
+        except BrokerError as error:
+            log.debug("group %s: %s", state.group, error)
+            ids = []
+        if state.session.client_id in ids:
+            return ids
+        await state.session.send_heartbeats()
+        return sorted(await state.calls.members(state.wire_group, topic))
 
     def _is_given_up(self, topic: str) -> bool:
         """A topic without a route is looked for often at first: it may just be being created."""
