@@ -19,6 +19,7 @@ from tests.support import running_broker, until
 from firearrow import Producer, aio
 from firearrow.base.errors import FirearrowError
 from firearrow.base.runtime import SystemClock
+from firearrow.client.errors import InvalidMessage
 from firearrow.model.errors import MessageIllegal, ResponseCode, SystemBusy
 from firearrow.net.client import RemotingClient
 from firearrow.testing import ManualClock
@@ -134,6 +135,12 @@ async def test_sends_that_begin_at_once_end_like_all_others(*, blocking: bool) -
             assert (await send(MESSAGE)).ok
         receipt = await send(MESSAGE, queue=fixed)
         assert (receipt.queue, receipt.queue_offset, receipt.ok) == (fixed, 7, True)
+
+        other = aio.MessageQueue(topic="u", broker_name="broker-0", queue_id=1)
+        with pytest.raises(InvalidMessage, match="cannot go to a queue of u"):
+            await send(MESSAGE, queue=other)
+        with pytest.raises(InvalidMessage, match="cannot go to a queue of u"):
+            await send(MESSAGE, selector=lambda *_: other)
 
         brokers[0].answer = lambda command: stored(command, ResponseCode.SLAVE_NOT_AVAILABLE)
         assert (await send(MESSAGE, queue=fixed)).status.name == "SLAVE_NOT_AVAILABLE"

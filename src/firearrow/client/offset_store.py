@@ -27,8 +27,11 @@ class OffsetStore(Protocol):
 
     memory: dict[MessageQueue, int]
 
-    async def load(self, queue: MessageQueue) -> int | None:
-        """What was saved last; None if nothing was. Raises when it cannot be found out."""
+    async def load(self, queue: MessageQueue, *, exact: bool = False) -> int | None:
+        """What was saved last; None if nothing was. Raises when it cannot be found out.
+
+        Unless it is to be exact, the beginning of a young queue counts as saved.
+        """
         ...
 
     async def save(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
@@ -51,8 +54,8 @@ class BrokerOffsets:
         self._calls = calls
         self._group = group  # on the wire
 
-    async def load(self, queue: MessageQueue) -> int | None:
-        return await self._calls.committed_offset(self._group, queue)
+    async def load(self, queue: MessageQueue, *, exact: bool = False) -> int | None:
+        return await self._calls.committed_offset(self._group, queue, exact=exact)
 
     async def save(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
         for queue in queues:
@@ -77,7 +80,8 @@ class FileOffsets:
         self._file = file
         self._loaded: dict[MessageQueue, int] | None = None
 
-    async def load(self, queue: MessageQueue) -> int | None:
+    async def load(self, queue: MessageQueue, *, exact: bool = False) -> int | None:
+        del exact  # a file always is
         if self._loaded is None:
             self._loaded = await asyncio.to_thread(self._file.load)
         return self._loaded.get(queue)

@@ -217,13 +217,14 @@ class Rebalance:
     async def _first_offset(self, queue: MessageQueue) -> int:
         """Where to begin: what was saved, else what the consumer was told to begin with."""
         state, calls = self._state, self._state.calls
-        stored = await state.offsets.load(queue)
+        where = state.settings.consume_from_where
+        by_time = where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+        stored = await state.offsets.load(queue, exact=by_time)
         if stored is not None and stored >= 0:
             return stored
-        where = state.settings.consume_from_where
         if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
             return 0
-        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        if by_time:
             if is_retry_topic(queue.topic):
                 return await calls.max_offset(queue)
             timestamp_ms = state.settings.consume_timestamp_ms
