@@ -58,6 +58,7 @@ class BrokerOffsets:
         return await self._calls.committed_offset(self._group, queue, exact=exact)
 
     async def save(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
+        unsaved: dict[MessageQueue, FirearrowError] = {}
         for queue in queues:
             offset = self.memory.get(queue)
             if offset is None or (self._saved.get(queue) == offset and not wait):
@@ -65,9 +66,13 @@ class BrokerOffsets:
             try:
                 await self._calls.commit_offset(self._group, queue, offset, wait=wait)
             except FirearrowError as error:
-                log.warning("offset %d of %s is not saved yet: %s", offset, queue, error)
+                unsaved[queue] = error
             else:
                 self._saved[queue] = offset
+        if unsaved:
+            names = ", ".join(f"{one.topic}/{one.broker_name}/{one.queue_id}" for one in unsaved)
+            reason = next(iter(unsaved.values()))
+            log.warning("group %s: offsets of %s are not saved yet: %s", self._group, names, reason)
         for queue in set(self._saved) - set(self.memory):
             del self._saved[queue]
 

@@ -105,7 +105,12 @@ class Rebalance:
             try:
                 settled &= await self._balance(topic)
             except FirearrowError as error:
-                log.warning("the queues of %s are not shared out: %s", topic, error)
+                state.trouble.warning(
+                    state.clock.elapsed_ms(),
+                    "the queues of %s are not shared out: %s",
+                    topic,
+                    error,
+                )
                 settled = False
         for window in list(state.windows.values()):
             if window.queue.topic not in state.subscriptions:
