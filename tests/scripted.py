@@ -32,16 +32,22 @@ def stored(command: Command, code: int = ResponseCode.SUCCESS) -> Command:
 
 
 class Peer:
-    """One server; `answer` is asked for every send, heartbeats are heard."""
+    """One server; `answer` is asked for nearly everything, heartbeats are heard."""
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
         self.asked: list[Command] = []
         self.tasks = Service("peer", SystemClock())
-        codes = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+        codes = (
+            RequestCode.SEND_MESSAGE_V2,
+            RequestCode.SEND_BATCH_MESSAGE,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            RequestCode.QUERY_CONSUMER_OFFSET,
+            RequestCode.LITE_PULL_MESSAGE,
+        )
         self.handlers: dict[int, Handler] = {
             **dict.fromkeys(codes, self._asked),
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._asked,
             RequestCode.HEART_BEAT: lambda command, _: reply_to(command),
             RequestCode.UNREGISTER_CLIENT: lambda command, _: reply_to(command),
         }

@@ -19,8 +19,12 @@ from tests.support import running_broker, until
 from firearrow import Producer, aio
 from firearrow.base.errors import FirearrowError
 from firearrow.base.runtime import SystemClock
+from firearrow.client.errors import InvalidMessage
 from firearrow.model.errors import MessageIllegal, ResponseCode, SystemBusy
 from firearrow.net.client import RemotingClient
+from firearrow.testing import ManualClock
+from firearrow.wire import java_json
+from firearrow.wire.bodies import ConsumerList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import reply_to, request
 
@@ -131,6 +135,12 @@ async def test_sends_that_begin_at_once_end_like_all_others(*, blocking: bool) -
             assert (await send(MESSAGE)).ok
         receipt = await send(MESSAGE, queue=fixed)
         assert (receipt.queue, receipt.queue_offset, receipt.ok) == (fixed, 7, True)
+
+        other = aio.MessageQueue(topic="u", broker_name="broker-0", queue_id=1)
+        with pytest.raises(InvalidMessage, match="cannot go to a queue of u"):
+            await send(MESSAGE, queue=other)
+        with pytest.raises(InvalidMessage, match="cannot go to a queue of u"):
+            await send(MESSAGE, selector=lambda *_: other)
 
         brokers[0].answer = lambda command: stored(command, ResponseCode.SLAVE_NOT_AVAILABLE)
         assert (await send(MESSAGE, queue=fixed)).status.name == "SLAVE_NOT_AVAILABLE"
@@ -308,6 +318,33 @@ async def test_pulls_do_not_run_ahead_of_the_heartbeat_after_a_rebalance(tmp_pat
                     await producer.send(MESSAGE, queue=queue)
                 await until(lambda: seen.pulls > before, "more pulls")
     assert seen.asked == {min(seen.told)}
+
+
+async def test_a_broker_that_does_not_know_a_member_hears_of_it_in_the_same_round() -> None:
+    """A clock that stands still: whatever would wait for the next round waits for ever."""
+    async with running(silent, silent) as (names, broker):
+        names.answer = route_to({"b": broker.address}, queues=1)
+        reader = aio.PullConsumer(
+            "g",
+            nameservers=names.address,
+            consume_from_where=aio.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+            client=aio.ClientOptions(clock=ManualClock()),
+        )
+
+        def answer(command: Command) -> Command | None:
+            if command.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
+                if len(broker.asked) == 1:
+                    return reply_to(command, ResponseCode.SYSTEM_ERROR, remark="nobody is here")
+                body = ConsumerList(consumer_id_list=(reader.client_id,))
+                return reply_to(command, body=java_json.encode(body))
+            if command.code == RequestCode.QUERY_CONSUMER_OFFSET:
+                return reply_to(command, ResponseCode.QUERY_NOT_FOUND)
+            return None
+
+        broker.answer = answer
+        async with reader:
+            reader.subscribe("t")
+            await until(lambda: reader.assignment, "queues")
 
 
 async def test_slow_handlers_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

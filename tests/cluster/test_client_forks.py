@@ -132,3 +132,35 @@ def test_what_cannot_cross_a_fork_says_so(tmp_path: Path) -> None:
         """,
     )
     assert out.strip() == "fine"
+
+
+def test_what_was_only_created_before_the_fork_starts_in_the_child(tmp_path: Path) -> None:
+    out = run(
+        tmp_path,
+        """
+        import threading
+        arrived = threading.Event()
+        producer = Producer("p", nameservers=nameservers, timeout_ms=20_000)
+        consumer = PushConsumer("g", nameservers=nameservers, consume_from_where=FIRST)
+        consumer.subscribe("forks", "*", lambda message: arrived.set())
+        consumer.subscribe("other", "*", lambda message: None)
+        consumer.unsubscribe("other")
+        reader = PullConsumer("r", nameservers=nameservers, consume_from_where=FIRST)
+        reader.subscribe("forks")
+        child = os.fork()
+        if child == 0:
+            consumer.subscribe("late", "*", lambda message: None)
+            with producer, consumer, reader:
+                producer.send(Message("forks", "x"))
+                assert arrived.wait(20)
+                topics = {one.topic for one in consumer.running_info().subscription_set}
+                assert topics == {"forks", "late", "%RETRY%g"}, topics
+                assert [one.text for one in reader.poll(20_000)] == ["x"]
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        with consumer:  # and here
+            pass
+        print("fine")
+        """,
+    )
+    assert out.strip() == "fine"

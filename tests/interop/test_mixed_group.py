@@ -6,9 +6,11 @@ Python members come and go while messages flow; two Java members stay, and one o
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import time
 from collections import Counter, defaultdict
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,11 +80,16 @@ class Group:
         return consumer
 
     async def send(self, count: int) -> set[str]:
-        """More messages, in order within each key."""
+        """More messages, in order within each key; bodies are packed in each way in turn."""
         texts = [str(number) for number in range(self.sent, self.sent + count)]
         self.sent += count
-        async with self.cluster.producer() as producer:
-            for text in texts:
+        ways: list[dict[str, Any]] = [{"compression": way} for way in ("zlib", "lz4", "zstd")]
+        async with AsyncExitStack() as stack:
+            producers = [
+                await stack.enter_async_context(self.cluster.producer(**way))
+                for way in [{}, *(way | {"compress_over_bytes": 1} for way in ways)]
+            ]
+            for text, producer in zip(texts, itertools.cycle(producers), strict=False):
                 await producer.send(aio.Message(self.topic, text), key=int(text) % KEYS)
         return set(texts)
 

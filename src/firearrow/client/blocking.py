@@ -52,17 +52,30 @@ class BlockingClient(Generic[C]):
         self._generation = portal.generation
         self._guard = threading.Lock()
         self._started = False
+        self._prepared: list[Callable[[C], None]] = []  # what was asked for before the start
+        self._aio: C = portal.call(self._build)
 
-        async def build() -> C:
-            return make()
-
-        self._build = build
-        self._aio: C = portal.call(build)
+    async def _build(self) -> C:
+        aio = self._make()
+        for prepare in self._prepared:
+            prepare(aio)
+        return aio
 
     def start(self) -> None:
-        """Begin; `with` does it."""
-        portal.call(self._aio.start)
+        """Begin; `with` does it. A client that was created before a fork can start after it."""
+        portal.call(self._here().start)
         self._started = True
+
+    def _prepare(self, step: Callable[[C], None]) -> None:
+        """Do something to the asyncio twin, and to one that takes its place before the start."""
+        here = self._here()
+
+        async def run() -> None:
+            step(here)
+
+        portal.call(run)
+        if not self._started:
+            self._prepared.append(step)
 
     def close(self) -> None:
         """End; `with` does it. In a forked child the parent's client is only forgotten."""
@@ -98,14 +111,15 @@ class BlockingClient(Generic[C]):
             yield item
 
     def _start_anew(self) -> None:
-        if not self._survives_fork or not self._started:
+        if self._started and not self._survives_fork:
             raise ClientClosed(
                 "this client was started before the process forked; create a new one in the child"
             )
         with self._guard:
             if self._generation != portal.generation:
                 self._aio = portal.call(self._build)
-                portal.call(self._aio.start)
+                if self._started:
+                    portal.call(self._aio.start)
                 self._generation = portal.generation
 
 
@@ -368,16 +382,13 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
         sql: str | None,
         batch: int | None,
     ) -> None:
-        async def add() -> None:
-            self._aio.add_subscription(topic, expression, handler, sql=sql, batch=batch)
-
-        self._here()
-        portal.call(add)
+        self._prepare(
+            lambda aio: aio.add_subscription(topic, expression, handler, sql=sql, batch=batch)
+        )
 
     def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic."""
-        here = self._here()
-        portal.run_soon(lambda: here.unsubscribe(topic))
+        self._prepare(lambda aio: aio.unsubscribe(topic))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages of subscriptions without a handler, one by one, until the consumer is closed.
@@ -449,17 +460,11 @@ class PullConsumer(BlockingClient[aio_pull.PullConsumer]):
 
     def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
         """Share the queues of a topic with the other members of the group."""
-
-        async def subscribe() -> None:
-            self._aio.subscribe(topic, expression, sql=sql)
-
-        self._here()
-        portal.call(subscribe)
+        self._prepare(lambda aio: aio.subscribe(topic, expression, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
         """Give the queues of a topic back."""
-        here = self._here()
-        portal.run_soon(lambda: here.unsubscribe(topic))
+        self._prepare(lambda aio: aio.unsubscribe(topic))
 
     def assign(
         self, queues: Iterable[MessageQueue], expression: str = "*", *, sql: str | None = None

@@ -62,10 +62,18 @@ class Calls:
 
     # --- offsets ----------------------------------------------------------------------------
 
-    async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """How far a group has consumed; None if it has committed nothing."""
+    async def committed_offset(
+        self, group: str, queue: MessageQueue, *, exact: bool = False
+    ) -> int | None:
+        """How far a group has consumed; None if it has committed nothing.
+
+        Unless told to be exact, brokers say 0 for nothing while they have a queue as a whole.
+        """
         header = QueryConsumerOffsetRequest(
-            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id
+            consumer_group=group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            set_zero_if_not_found=False if exact else None,
         )
         address, _ = await self._session.find_replica(queue.broker_name, queue.topic, 0)
         try:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from firearrow.base.telemetry import RateLimitedLog
 from firearrow.client.window import WindowLimits
 from firearrow.model.group import ConsumeFromWhere, MessageModel, SubscriptionData
 from firearrow.model.topic import retry_topic
@@ -21,7 +23,10 @@ if TYPE_CHECKING:
     from firearrow.client.window import Window
     from firearrow.model.topic import MessageQueue
 
+log = logging.getLogger(__name__)
+
 DEFAULT_RECONSUMES: Final = 16
+TROUBLE_MS: Final = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +143,8 @@ class ConsumerState:
         self.paused = False  # by the application
         self.resets = 0  # under way; meanwhile nothing is pulled either
         self.started_ms = self.clock.now_ms()
+        # A broker that is away fails every pull of its queues, once a second each.
+        self.trouble = RateLimitedLog(log, TROUBLE_MS)
 
     @property
     def on_hold(self) -> bool:

@@ -27,8 +27,11 @@ class OffsetStore(Protocol):
 
     memory: dict[MessageQueue, int]
 
-    async def load(self, queue: MessageQueue) -> int | None:
-        """What was saved last; None if nothing was. Raises when it cannot be found out."""
+    async def load(self, queue: MessageQueue, *, exact: bool = False) -> int | None:
+        """What was saved last; None if nothing was. Raises when it cannot be found out.
+
+        Unless it is to be exact, the beginning of a young queue counts as saved.
+        """
         ...
 
     async def save(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
@@ -51,10 +54,11 @@ class BrokerOffsets:
         self._calls = calls
         self._group = group  # on the wire
 
-    async def load(self, queue: MessageQueue) -> int | None:
-        return await self._calls.committed_offset(self._group, queue)
+    async def load(self, queue: MessageQueue, *, exact: bool = False) -> int | None:
+        return await self._calls.committed_offset(self._group, queue, exact=exact)
 
     async def save(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
+        unsaved: dict[MessageQueue, FirearrowError] = {}
         for queue in queues:
             offset = self.memory.get(queue)
             if offset is None or (self._saved.get(queue) == offset and not wait):
@@ -62,9 +66,13 @@ class BrokerOffsets:
             try:
                 await self._calls.commit_offset(self._group, queue, offset, wait=wait)
             except FirearrowError as error:
-                log.warning("offset %d of %s is not saved yet: %s", offset, queue, error)
+                unsaved[queue] = error
             else:
                 self._saved[queue] = offset
+        if unsaved:
+            names = ", ".join(f"{one.topic}/{one.broker_name}/{one.queue_id}" for one in unsaved)
+            reason = next(iter(unsaved.values()))
+            log.warning("group %s: offsets of %s are not saved yet: %s", self._group, names, reason)
         for queue in set(self._saved) - set(self.memory):
             del self._saved[queue]
 
@@ -77,7 +85,8 @@ class FileOffsets:
         self._file = file
         self._loaded: dict[MessageQueue, int] | None = None
 
-    async def load(self, queue: MessageQueue) -> int | None:
+    async def load(self, queue: MessageQueue, *, exact: bool = False) -> int | None:
+        del exact  # a file always is
         if self._loaded is None:
             self._loaded = await asyncio.to_thread(self._file.load)
         return self._loaded.get(queue)

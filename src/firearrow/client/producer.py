@@ -35,6 +35,7 @@ from firearrow.client.sending import (
     broker_of_recall_handle,
     check_batch,
     check_message,
+    check_queue,
     encode_batches,
     queue_of,
     receipt_of,
@@ -346,7 +347,7 @@ class Producer:
     async def _send_part(
         self, batch: Batch, queue: MessageQueue | None, timeout_ms: int
     ) -> SendReceipt:
-        topic = batch.messages[0].topic
+        check_queue(queue, topic := batch.messages[0].topic)
         packed = batch_envelope(batch, self._session.wrap(topic))
         deadline_ms, failed = self._clock.elapsed_ms() + timeout_ms, None
         if self._quick is not None:
@@ -453,15 +454,14 @@ class Producer:
     ) -> MessageQueue | None:
         """The one queue that a message must go to; None if any will do."""
         key = key if key is not None else message.sharding_key
-        if queue is not None or (selector is None and key is None):
-            return queue
-        if selector is None:
-            assert key is not None
-            return by_key(route.publish, key)
-        chosen = selector([self._shown(one) for one in route.publish], message)
-        if not isinstance(chosen, MessageQueue):
-            raise InvalidMessage(f"the selector returned {chosen!r}, not one of the queues")
-        return chosen
+        if queue is None and selector is None:
+            return None if key is None else by_key(route.publish, key)
+        if queue is None and selector is not None:
+            queue = selector([self._shown(one) for one in route.publish], message)
+        if not isinstance(queue, MessageQueue):
+            raise InvalidMessage(f"the selector returned {queue!r}, not one of the queues")
+        check_queue(queue, message.topic)
+        return queue
 
     def _shown(self, queue: MessageQueue) -> MessageQueue:
         if not self._options.namespace:

@@ -314,7 +314,7 @@ class PullConsumer:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """What the group has committed for a queue; None if nothing."""
-        return await self._state.offsets.load(self._on_wire(queue))
+        return await self._state.offsets.load(self._on_wire(queue), exact=True)
 
     async def _commit_if_due(self) -> None:
         elapsed_ms = self._state.clock.elapsed_ms()

@@ -90,7 +90,8 @@ class PullLoop:
                 except FlowControlled:
                     pause_ms = FLOW_CONTROL_PAUSE_MS
                 except FirearrowError as error:
-                    log.warning("%r: pull failed: %s", window, error)
+                    now_ms = self._state.clock.elapsed_ms()
+                    self._state.trouble.warning(now_ms, "%r: pull failed: %s", window, error)
                     pause_ms = FAILURE_PAUSE_MS
                     if isinstance(error, NetworkError):
                         await self._look_elsewhere()

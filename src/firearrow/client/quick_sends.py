@@ -15,7 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from firearrow.client.selection import by_key
-from firearrow.client.sending import SendReceipt, SendStatus, check_body, check_topic, queue_of
+from firearrow.client.sending import (
+    SendReceipt,
+    SendStatus,
+    check_body,
+    check_queue,
+    check_topic,
+    queue_of,
+)
 from firearrow.hot import ReceiptReader, SendForm
 from firearrow.model import message as names
 from firearrow.model.topic import is_retry_topic
@@ -104,6 +111,8 @@ class QuickSends:
             key = properties.get(names.SHARDING_KEY) if key is None else key
             queues = lane.route.publish
             queue = self._turns.choose(queues) if key is None else by_key(queues, key)
+        else:
+            check_queue(queue, message.topic)
         sent = (body, properties, msg_id, sys_flag, message.flag)
         return self._launch(lane, queue, sent, waiter, timeout_ms, batch=False)
 

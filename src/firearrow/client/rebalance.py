@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from firearrow.base.errors import FirearrowError
 from firearrow.client.pulling import PullLoop
 from firearrow.client.window import Window, WindowLimits
+from firearrow.model.errors import BrokerError
 from firearrow.model.group import ConsumeFromWhere, SubscriptionData
 from firearrow.model.topic import is_retry_topic
 
@@ -104,7 +105,12 @@ class Rebalance:
             try:
                 settled &= await self._balance(topic)
             except FirearrowError as error:
-                log.warning("the queues of %s are not shared out: %s", topic, error)
+                state.trouble.warning(
+                    state.clock.elapsed_ms(),
+                    "the queues of %s are not shared out: %s",
+                    topic,
+                    error,
+                )
                 settled = False
         for window in list(state.windows.values()):
             if window.queue.topic not in state.subscriptions:
@@ -123,16 +129,28 @@ class Rebalance:
         queues = sorted(route.subscribe)
         members = 1
         if not state.settings.broadcasting:
-            ids = sorted(await state.calls.members(state.wire_group, topic))
-            if not ids or not queues:
+            ids = await self._members(topic)
+            if not queues:
                 return True
             members = len(ids)
             if state.session.client_id not in ids:
-                log.info("group %s: no broker knows us yet; our heartbeat comes", state.group)
-                await state.session.send_heartbeats()
+                log.info("group %s: no broker knows us yet", state.group)
                 return False
             queues = self._strategy.allocate(state.wire_group, state.session.client_id, queues, ids)
         return await self._apply(topic, queues, members)
+
+    async def _members(self, topic: str) -> list[str]:
+        """Who shares the group; a broker that does not know us yet hears of us first."""
+        state = self._state
+        try:
+            ids = sorted(await state.calls.members(state.wire_group, topic))
+        except BrokerError as error:
+            log.debug("group %s: %s", state.group, error)
+            ids = []
+        if state.session.client_id in ids:
+            return ids
+        await state.session.send_heartbeats()
+        return sorted(await state.calls.members(state.wire_group, topic))
 
     def _is_given_up(self, topic: str) -> bool:
         """A topic without a route is looked for often at first: it may just be being created."""
@@ -204,13 +222,14 @@ class Rebalance:
     async def _first_offset(self, queue: MessageQueue) -> int:
         """Where to begin: what was saved, else what the consumer was told to begin with."""
         state, calls = self._state, self._state.calls
-        stored = await state.offsets.load(queue)
+        where = state.settings.consume_from_where
+        by_time = where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP
+        stored = await state.offsets.load(queue, exact=by_time)
         if stored is not None and stored >= 0:
             return stored
-        where = state.settings.consume_from_where
         if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
             return 0
-        if where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        if by_time:
             if is_retry_topic(queue.topic):
                 return await calls.max_offset(queue)
             timestamp_ms = state.settings.consume_timestamp_ms

@@ -153,6 +153,12 @@ def topic_problem(topic: str) -> str | None:
     return check_topic_name(topic)
 
 
+def check_queue(queue: MessageQueue | None, topic: str) -> None:
+    """InvalidMessage if it is a queue of another topic."""
+    if queue is not None and queue.topic != topic:
+        raise InvalidMessage(f"a message to topic {topic} cannot go to a queue of {queue.topic}")
+
+
 def check_body(size: int, body_bytes_max: int) -> None:
     if size == 0:
         raise InvalidMessage("the body is empty; RocketMQ wants at least one byte")

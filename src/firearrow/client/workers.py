@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 W = TypeVar("W")
 TICK_MS: Final = 1  # how often it is asked whether more workers are needed
 QUICK_PER_TICK: Final = 20  # a worker that does so many pieces of work in a tick is quick enough
-TURN_CALLS: Final = 64  # after so many calls that did not wait, others on the loop have a turn
+TURN_CALLS: Final = 64  # after so many calls that did not wait, or so long, others have a turn
+TURN_S: Final = 0.02
 STUCK_S: Final = 1.0  # a loop that does not turn for so long is blocked by somebody
 
 
@@ -246,10 +247,15 @@ class TaskWorkers(Generic[W]):
             self._start_soon()
 
     async def _serve(self, number: int) -> None:
-        calls = 0
+        calls, turn_ends = 0, time.monotonic() + TURN_S
         while self._work:
+            now = time.monotonic()
+            if calls == TURN_CALLS or now > turn_ends:
+                await asyncio.sleep(0)
+                calls, turn_ends = 0, time.monotonic() + TURN_S
+                continue
             item = self._work.popleft()
-            self._running[number] = (item, time.monotonic())
+            self._running[number] = (item, now)
             try:
                 result = await self._run(item)
             except asyncio.CancelledError:
@@ -260,8 +266,6 @@ class TaskWorkers(Generic[W]):
                 del self._running[number]
             self._done([(item, result)])
             calls += 1
-            if calls % TURN_CALLS == 0:
-                await asyncio.sleep(0)
 
     async def stop(self, grace_ms: int) -> None:
         """Drop what was not begun, wait a while for what was, then cancel it."""

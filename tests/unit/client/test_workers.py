@@ -12,7 +12,7 @@ from tests.support import until
 
 from firearrow.base.runtime import Service, SystemClock
 from firearrow.client import workers
-from firearrow.client.workers import LoopWatch, TaskWorkers, ThreadWorkers
+from firearrow.client.workers import TURN_S, LoopWatch, TaskWorkers, ThreadWorkers
 
 if TYPE_CHECKING:
     import pytest
@@ -183,6 +183,27 @@ async def test_tasks_do_all_work_once_and_share_the_loop() -> None:
     assert isinstance(results.pop(7), ValueError)
     assert all(number == result for number, result in results.items())
     assert 1 < most <= 4
+    await pool.stop(0)
+
+
+async def test_handlers_that_block_leave_turns_of_the_loop_between_them() -> None:
+    done: list[tuple[int, None]] = []
+    turns: list[int] = []
+    service = Service("s", SystemClock())
+
+    async def block(_: int) -> None:
+        time.sleep(2 * TURN_S)  # noqa: ASYNC251 - what nobody should do
+
+    async def heartbeat() -> None:
+        while len(done) < 8:
+            turns.append(len(done))
+            await asyncio.sleep(0)
+
+    pool: TaskWorkers[int] = TaskWorkers("t", service, block, done.extend, workers_max=1)
+    for number in range(8):
+        pool.submit(number)
+    await heartbeat()
+    assert len(set(turns)) >= 7, turns
     await pool.stop(0)
 
 
