@@ -81,8 +81,10 @@ def servers(folder: Path) -> Iterator[Standalone]:
     thread.start()
     try:
         asyncio.run_coroutine_threadsafe(running.start(), loop).result(PATIENCE_S)
-        yield running
-        asyncio.run_coroutine_threadsafe(running.stop(), loop).result(PATIENCE_S)
+        try:
+            yield running
+        finally:
+            asyncio.run_coroutine_threadsafe(running.stop(), loop).result(PATIENCE_S)
     finally:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
