@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Suites that kill and wait a lot; `make faults` runs them.
-LONG := failover controllers_with_etcd replication_faults spark_faults pipelines console
+LONG := failover failover_network controllers_with_etcd replication_faults spark_faults pipelines console
 NATIVE := $(wildcard src/firearrow/hot/native/*.pyx src/firearrow/hot/native/*.pxd src/firearrow/hot/native/*.h)
 
 .DEFAULT_GOAL := help

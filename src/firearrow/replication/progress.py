@@ -95,7 +95,8 @@ class ReplicationProgress:
         follower.acked = offset
         if offset >= follower.mark:
             # Under load it never has all that there is now; it has what there was a moment ago.
-            follower.caught_up_ms = follower.marked_ms
+            has_all = offset >= follower.end_at_transfer
+            follower.caught_up_ms = now_ms if has_all else follower.marked_ms
             follower.mark, follower.marked_ms = follower.end_at_transfer, now_ms
         number = follower.broker_id
         if number is not None:

@@ -182,6 +182,20 @@ def test_a_member_that_is_always_a_moment_behind_under_load_is_not_late() -> Non
     assert world.changes == []
 
 
+def test_a_slave_that_came_a_long_way_is_not_late_when_it_has_everything() -> None:
+    world = World(WHOLE_SET)
+    world.progress.set_members(1, {1})
+    follower = world.follower(0, 2)
+    follower.end_at_transfer = 1_000
+    world.progress.acked(follower, 500, 100)
+    world.progress.acked(follower, 1_000, 20_000)
+    assert world.changes == [(2, True)]
+    world.progress.set_members(1, {1, 2})
+    follower.end_at_transfer = 2_000  # more comes before anybody looks
+    world.progress.look_for_late(20_500)
+    assert world.changes == [(2, True)]
+
+
 def test_a_member_that_connects_again_before_its_old_connection_ends_stays() -> None:
     world = World(WHOLE_SET)
     world.progress.set_members(1, {1, 2})
