@@ -446,6 +446,23 @@ class PushConsumer(BlockingClient[aio_push.PushConsumer]):
         return self._here().running_info()
 
 
+class PollCall(Call[list["ReceivedMessage"]]):
+    """A poll from a thread: without a coroutine if there are messages."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: aio_pull.PullConsumer, timeout_ms: int) -> None:
+        super().__init__(lambda: consumer.poll(timeout_ms))
+        self._consumer = consumer
+
+    def begin(self) -> None:
+        messages = self._consumer.poll_now()
+        if messages is None:
+            super().begin()
+        else:
+            self.settle(result=messages)
+
+
 class PullConsumer(BlockingClient[aio_pull.PullConsumer]):
     """Messages on request; use it with `with`.
 
@@ -483,7 +500,7 @@ class PullConsumer(BlockingClient[aio_pull.PullConsumer]):
 
     def poll(self, timeout_ms: int = aio_pull.POLL_MS) -> list[ReceivedMessage]:
         """The next messages of some queue; an empty list when none came in time."""
-        return portal.call(self._here().poll, timeout_ms)
+        return portal.pass_on(PollCall(self._here(), timeout_ms))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages one by one, until the consumer is closed."""

@@ -175,6 +175,7 @@ class ReceivedMessage(Message):
         "queue_id",
         "queue_offset",
         "reconsume_times",
+        "stored_bytes",
     )
 
     def __init__(self, record: Record, broker_name: str, queue_offset: int | None = None) -> None:
@@ -188,6 +189,7 @@ class ReceivedMessage(Message):
         self.queue_offset = record.queue_offset if queue_offset is None else queue_offset
         self.reconsume_times = record.reconsume_times
         self.consume_started_ms = 0  # when its handler was called last; 0: not yet
+        self.stored_bytes = len(record.body)  # perhaps compressed
 
     @property
     def properties(self) -> dict[str, str]:
@@ -213,11 +215,6 @@ class ReceivedMessage(Message):
     @body.setter
     def body(self, value: bytes) -> None:
         self._body = value
-
-    @property
-    def stored_bytes(self) -> int:
-        """How long the body is as it was stored, perhaps compressed."""
-        return len(self._record.body)
 
     @property
     def record_bytes(self) -> int:

@@ -213,15 +213,28 @@ class PullConsumer:
 
     async def poll(self, timeout_ms: int = POLL_MS) -> list[ReceivedMessage]:
         """The next messages of some queue; an empty list when none came in time."""
-        self._session.check_running()
         if timeout_ms < 0:
             raise ConsumerMisuse(f"a time limit of {timeout_ms} ms")
+        messages = self.poll_now()
+        if messages is not None:
+            return messages
         await self._commit_if_due()
         try:
             async with time_limit(self._state.clock, timeout_ms):
                 window, messages = await self._buffer.take()
         except TimeoutError:
             return []
+        return self._handed_out(window, messages)
+
+    def poll_now(self) -> list[ReceivedMessage] | None:
+        """What `poll` returns if it need not wait for anything; else None."""
+        self._session.check_running()
+        if self._commit_is_due():
+            return None
+        taken = self._buffer.take_now()
+        return None if taken is None else self._handed_out(*taken)
+
+    def _handed_out(self, window: Window, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         self._buffer.handed_out(window, messages)
         if self._session.options.namespace:
             for message in messages:
@@ -316,9 +329,12 @@ class PullConsumer:
         """What the group has committed for a queue; None if nothing."""
         return await self._state.offsets.load(self._on_wire(queue), exact=True)
 
-    async def _commit_if_due(self) -> None:
+    def _commit_is_due(self) -> bool:
         elapsed_ms = self._state.clock.elapsed_ms()
-        if self._auto_commit and elapsed_ms - self._committed_ms >= self._auto_commit_ms:
+        return self._auto_commit and elapsed_ms - self._committed_ms >= self._auto_commit_ms
+
+    async def _commit_if_due(self) -> None:
+        if self._commit_is_due():
             try:
                 await self.commit()
             except FirearrowError as error:
@@ -393,19 +409,24 @@ class _Buffer:
 
     async def take(self) -> tuple[Window, list[ReceivedMessage]]:
         """The next messages of a queue that is ours and not paused."""
-        while True:
-            if self._closed:
-                raise ClientClosed("the consumer was closed")
-            for _ in range(len(self._ready)):
-                window, messages = self._ready.popleft()
-                if window.dropped:
-                    continue
-                if window.queue in self.paused:
-                    self._ready.append((window, messages))
-                    continue
-                return window, messages
+        while (taken := self.take_now()) is None:
             self._arrived.clear()
             await self._arrived.wait()
+        return taken
+
+    def take_now(self) -> tuple[Window, list[ReceivedMessage]] | None:
+        """The same if they are there."""
+        if self._closed:
+            raise ClientClosed("the consumer was closed")
+        for _ in range(len(self._ready)):
+            window, messages = self._ready.popleft()
+            if window.dropped:
+                continue
+            if window.queue in self.paused:
+                self._ready.append((window, messages))
+                continue
+            return window, messages
+        return None
 
     def handed_out(self, window: Window, messages: list[ReceivedMessage]) -> None:
         offset = window.remove(messages)

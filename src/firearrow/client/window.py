@@ -79,14 +79,18 @@ class Window:
     def put(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
         """Add what a pull brought; returns what was not there already."""
         added = []
-        waiting = self.waiting
+        waiting, size, last = self.waiting, 0, self.last_offset
         for message in messages:
-            if message.queue_offset in waiting:
+            offset = message.queue_offset
+            if offset in waiting:
                 continue
-            waiting[message.queue_offset] = message
-            self.bytes += message.stored_bytes
-            self.last_offset = max(self.last_offset, message.queue_offset)
+            waiting[offset] = message
+            size += message.stored_bytes
+            if offset > last:  # noqa: PLR1730 - a call would cost as much as the rest
+                last = offset
             added.append(message)
+        self.bytes += size
+        self.last_offset = last
         self.count += len(added)
         return added
 
@@ -126,10 +130,12 @@ class Window:
         waiting = self.waiting
         if not waiting:
             return -1
+        before, size = len(waiting), 0
         for message in messages:
             if waiting.pop(message.queue_offset, None) is not None:
-                self.count -= 1
-                self.bytes -= message.stored_bytes
+                size += message.stored_bytes
+        self.count -= before - len(waiting)
+        self.bytes -= size
         self._changed()
         return next(iter(waiting)) if waiting else self.last_offset + 1
 
