@@ -114,7 +114,7 @@ async def test_one_wrong_topic_of_a_list_creates_none_of_them(tmp_path: Path) ->
         ({"perm": 9}, "permission 9"),
         ({"read_queue_nums": 0}, "0 read queues"),
         ({"write_queue_nums": 100_000}, "100000 write queues"),
-        ({"attributes": "+message.type=MIXED"}, "message.type"),
+        ({"attributes": "+message.type=WHATEVER"}, "message.type"),
         ({"attributes": "+colour=red"}, "colour"),
         ({"attributes": "+reserve.time=soon"}, "a number"),
         ({"attributes": "message.type=FIFO"}, "+key=value"),

@@ -82,7 +82,8 @@ async def by_time(
             if message.store_timestamp >= begin_ms and tag.strip() in {"", message.tags}:
                 found.append(message)
                 room -= 1
-    found.sort(key=lambda one: one.store_timestamp)
+    # Of one millisecond, as one broker stored them.
+    found.sort(key=lambda one: (one.store_timestamp, one.commit_log_offset))
     return Found(found[:limit], scanned, complete and len(found) <= limit)
 
 
