@@ -392,6 +392,22 @@ class TransactionMachine(RuleBasedStateMachine):
                 assert position == lookup.max_offset(topic, 0), topic
 
 
+def test_nobody_is_asked_about_a_copy_whose_place_another_message_may_take() -> None:
+    """Else the answer, which names the place, would end the wrong transaction."""
+    machine = TransactionMachine()
+    try:
+        machine.disk_changes_its_pace(slow=True)
+        machine.begin()
+        machine.pass_time(ms=ROUND_MS)
+        machine.some_syncs_end(count=1)
+        machine.lose_power_and_start()  # takes the copy
+        machine.begin()  # lies where it was
+        machine.roll_back(which=(0, 0), oneway=False, check=False)
+        assert machine._open() == [b"tx-1"]  # noqa: SLF001
+    finally:
+        machine.teardown()
+
+
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(
     max_examples=int(os.environ.get("FIREARROW_TRANSACTION_EXAMPLES", "40")),

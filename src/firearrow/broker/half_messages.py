@@ -243,6 +243,11 @@ class HalfTable:
     def is_current(self, half: Half) -> bool:
         return self._open.get(half.identity) is half
 
+    def is_at(self, identity: int, offset: int) -> bool:
+        """Whether a transaction is open, and this is its newest copy."""
+        half = self._open.get(identity)
+        return half is not None and half.offset == offset
+
     def begun(self, half: Half) -> int:
         """How many parts of a staged batch were delivered before the broker died on it."""
         return self._begun.get(half.identity, 0)

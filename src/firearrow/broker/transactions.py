@@ -328,13 +328,22 @@ class TransactionService:
             self._append_again(record, properties)
         else:
             properties[CHECK_TIMES] = str(half.checks + 1)
-            self._ask(record, properties, self._append_again(record, properties))
+            copy, end = self._append_again(record, properties)
 
-    def _append_again(self, record: Record, properties: dict[str, str]) -> StoreMessage:
+            def ask(on_disk: bool) -> None:  # noqa: FBT001
+                if on_disk and self.halves.is_at(half.identity, copy.queue_offset):
+                    self._ask(record, properties, copy)
+
+            # Not before: another half message may take the place of a copy that is lost, and an
+            # answer names the place.
+            self._store.replica.when_final(end, ask)
+
+    def _append_again(self, record: Record, properties: dict[str, str]) -> tuple[StoreMessage, int]:
+        """The copy, and up to where the log must be on disk for it to be safe."""
         message = copied(record, HALF_TOPIC, QUEUE, properties)
-        self._store.put(message)
+        end = self._store.put(message)
         self.halves.add(half_of_message(message, properties))
-        return message
+        return message, end
 
     def park(self, half: Half, record: Record) -> None:
         """Give up on a half message: into a topic where people look.
