@@ -188,7 +188,6 @@ def test_bench_sends_and_consumes_with_percentiles(cli: Commands) -> None:
         (["get"], 2, "name the message"),
         (["get", "0" * 32, "-t", "nowhere"], 4, "no broker serves"),
         (["get", "-t", "orders", "-q", "x", "--offset", "1"], 2, "BROKER:QUEUE"),
-        (["get", "-t", "orders", "-q", "broker-a:0", "--offset", "99"], 4, "at offset 99"),
         (["send", "orders", "x", "--delay", "1s", "--at", "now"], 2, "say once when"),
         (["send", "orders", "x", "-p", "novalue"], 2, "KEY=VALUE expected"),
         (["trace", "0" * 32], 4, "was it sent with trace"),
@@ -199,6 +198,14 @@ def test_what_cannot_be_is_one_line_with_a_remedy(
     cli: Commands, words: list[str], code: int, said: str
 ) -> None:
     assert said in cli.run("msg", *words, code=code).stderr
+
+
+def test_a_place_without_a_message_is_named(cli: Commands) -> None:
+    cli.run("topic", "create", "placed", "--queues", 1)
+    where = ["msg", "get", "-t", "placed", "-q", "broker-a:0", "--offset", "99"]
+    assert "is empty" in cli.run(*where, code=4).stderr
+    cli.run("msg", "send", "placed", "only one")
+    assert "at offset 99" in cli.run(*where, code=4).stderr
 
 
 @pytest.mark.parametrize(
