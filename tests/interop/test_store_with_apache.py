@@ -98,7 +98,9 @@ def test_our_directory_has_several_files_of_each_kind(written: Stage, name: str)
 def test_apache_finds_our_messages_by_key_and_unique_key_and_id(
     opened_by_apache: Stage, name: str
 ) -> None:
-    expect_found(opened_by_apache[name].looks[0])
+    # After a kill Apache goes on with the message that its index ended with, not behind it, and so
+    # finds that one twice; after a clean stop nothing is found twice.
+    expect_found(opened_by_apache[name].looks[0], twice_at_most=int(name == "ours-killed"))
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -320,7 +322,7 @@ def expect_keys(found: Survey) -> None:
         assert found.by_key[name] == sorted(newest), name
 
 
-def expect_found(look: Look) -> None:
+def expect_found(look: Look, *, twice_at_most: int = 0) -> None:
     """What Apache found by key, unique key and id are the messages that the client has read."""
     messages = look.view.messages.values()
     assert {kind for (kind, _, _), _ in look.found} == {"key", "unique", "id"}
@@ -331,10 +333,8 @@ def expect_found(look: Look) -> None:
                 for facts in messages
                 if facts["topic"] == topic and text in facts["properties"].get("KEYS", "").split()
             ]
-            # After a kill Apache goes on with the message that its index ended with, not behind it,
-            # and so finds that one twice.
             assert sorted(set(ids)) == sorted(wanted), (topic, text)
-            assert len(ids) <= len(wanted) + 1, (topic, text)
+            assert len(ids) <= len(wanted) + twice_at_most, (topic, text)
         elif kind == "id":
             assert ids == [text]
         else:
